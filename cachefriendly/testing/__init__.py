@@ -1,0 +1,20 @@
+"""Test doubles and oracles, shipped so that users can hold their own agents to the same law."""
+
+from __future__ import annotations
+
+from cachefriendly.testing import templates
+from cachefriendly.testing.counting import EmbeddingCount, embedding_counter
+from cachefriendly.testing.models import ARCHITECTURES, tiny_model
+from cachefriendly.testing.oracle import cold_generate, cold_logits
+from cachefriendly.testing.tokenizer import byte_tokenizer
+
+__all__ = [
+    "ARCHITECTURES",
+    "EmbeddingCount",
+    "byte_tokenizer",
+    "cold_generate",
+    "cold_logits",
+    "embedding_counter",
+    "templates",
+    "tiny_model",
+]
