@@ -1,0 +1,57 @@
+"""A finished prompt: ids, text, where each part came from, and what `commit` needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from cachefriendly.events import Loss
+from cachefriendly.prompt.transcript import Record
+
+__all__ = ["BuiltPrompt", "PromptSpan", "Provenance"]
+
+
+@dataclass(frozen=True, slots=True)
+class PromptSpan:
+    """Tokens ``[start, stop)``: written by the template, or recorded when they were generated.
+
+    ``message_index`` is the message a recorded or rewritten reply belongs to; None for text that
+    spans several messages.
+    """
+
+    start: int
+    stop: int
+    message_index: int | None
+    source: Literal["template", "recorded"]
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What a record of this call will say about its prompt (see `Record`)."""
+
+    parent: Record | None
+    opening: str
+    run_length: int
+    base: bytes
+    chain: bytes
+    inputs: tuple[bytes, bytes, bytes]
+    moment: datetime
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltPrompt:
+    """What goes to the runner, and why it is what it is.
+
+    ``reasoning_open``: the generation prompt opens a think block and leaves it open.
+    ``losses`` name tokens of the previous call that this prompt could not keep.
+    """
+
+    ids: tuple[int, ...]
+    text: str = field(repr=False)
+    spans: tuple[PromptSpan, ...] = field(repr=False)
+    namespace: str
+    reasoning_open: bool = False
+    losses: tuple[Loss, ...] = ()
+    provenance: Provenance | None = field(default=None, repr=False)

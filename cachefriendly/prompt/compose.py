@@ -1,0 +1,163 @@
+"""Put recorded replies back into a rendered conversation, as far as the history policy allows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cachefriendly.config import HistoryPolicy
+from cachefriendly.events import MissReason
+from cachefriendly.messages import Message
+from cachefriendly.prompt.draft import Draft
+from cachefriendly.prompt.segments import Segments, find_segments
+from cachefriendly.prompt.stage import Stage
+from cachefriendly.prompt.transcript import Record
+
+__all__ = ["Composition", "Rewrite", "compose"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A recorded reply whose ids were not used; ``shown`` is what the template prints for it."""
+
+    reason: MissReason
+    message_index: int
+    record: Record
+    shown: str
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A drafted prompt with its last run tokenized. ``base`` is `Draft.base` before that."""
+
+    draft: Draft
+    opening: str
+    base: tuple[int, bytes]
+    rewrites: tuple[Rewrite, ...]
+
+
+def compose(
+    stage: Stage,
+    messages: Sequence[Message],
+    known: Mapping[int, Record],
+    *,
+    policy: HistoryPolicy,
+    generation_prompt: bool,
+    restart: int | None = None,
+) -> Composition:
+    """Draft the prompt of ``messages`` (disguised, known replies in their recorded form).
+
+    ``restart``: number of the known reply whose whole prompt is kept whatever the template says
+    now (policy ``append``).
+    """
+    text = stage.render(messages, generation_prompt=generation_prompt)
+    opening = _opening(stage, messages, text) if generation_prompt else ""
+    composer = _Composer(stage, messages, policy)
+    replies = sorted(known)
+    segments = None
+    if replies:
+        segments = find_segments(
+            stage, text, messages, replies, generation_prompt=generation_prompt
+        )
+    if segments is None:
+        composer.rewrites += [
+            Rewrite(MissReason.TEMPLATE_REWROTE_HISTORY, index, known[index], "")
+            for index in replies
+        ]
+        composer.draft.write(text)
+    else:
+        composer.walk(segments, replies, known, restart)
+    base = composer.draft.base(opening)
+    composer.draft.tokenize_run()
+    return Composition(composer.draft, opening, base, tuple(composer.rewrites))
+
+
+def _opening(stage: Stage, messages: Sequence[Message], text: str) -> str:
+    """The generation prompt; "" where the template changes more than its end for it."""
+    history = stage.render(messages, generation_prompt=False)
+    return text[len(history) :] if text.startswith(history) else ""
+
+
+class _Composer:
+    def __init__(self, stage: Stage, messages: Sequence[Message], policy: HistoryPolicy) -> None:
+        self.draft = Draft(stage.setting.tokens, stage.disguise)
+        self.rewrites: list[Rewrite] = []
+        self._stage = stage
+        self._messages = messages
+        self._policy = policy
+
+    def walk(
+        self,
+        segments: Segments,
+        replies: Sequence[int],
+        known: Mapping[int, Record],
+        restart: int | None,
+    ) -> None:
+        self.draft.write(segments.between[0])
+        parts = zip(replies, segments.blocks, segments.open_start, strict=True)
+        for (index, block, open_start), after in zip(parts, segments.between[1:], strict=True):
+            record = known[index]
+            self._place(index, record, block, open_start)
+            if index == restart and self.draft.tip is not record:
+                self.draft.restart_from(record, index)
+            self.draft.write(after)
+
+    def _place(self, index: int, record: Record, block: str, open_start: bool) -> None:
+        """Draft one reply: with its whole prompt, else as a block, else as the rendered text."""
+        message = self._messages[index]
+        if not open_start and self._policy == "template" and not _shows(block, message):
+            self._rewrite(index, record, block)
+            return
+        header = self.draft.beyond(record)
+        if header is not None:
+            if self._allows(message, record, header, block):
+                self.draft.take_prompt_and_block(record, index)
+            else:
+                self._rewrite(index, record, block)
+            return
+        header = None if open_start else self._header(index, record)
+        if header is not None and self._allows(message, record, header, block):
+            self.draft.take_block(record, index, header)
+        else:
+            self._rewrite(index, record, block)
+
+    def _allows(self, message: Message, record: Record, header: str, block: str) -> bool:
+        shown = header + block
+        if self._policy == "template":
+            return _shows(shown, message)
+        if self._policy == "exact":
+            reveal = self._stage.disguise.reveal
+            return reveal(shown) == record.opening + record.output_text
+        return True
+
+    def _rewrite(self, index: int, record: Record, block: str) -> None:
+        reason = MissReason.TEMPLATE_REWROTE_HISTORY
+        shown = self._stage.disguise.reveal(block)
+        self.rewrites.append(Rewrite(reason, index, record, shown))
+        self.draft.write(block)
+
+    def _header(self, index: int, record: Record) -> str | None:
+        """What the run ends with that ``record.opening`` stands for; None when it is not known.
+
+        First what probing found behind a message of that role, else the longest end of the run
+        that the generation prompt starts with.
+        """
+        run, opening = self.draft.run, record.opening
+        before = self._messages[index - 1].role if index else ""
+        features = self._stage.setting.features
+        role = before if features.calls or before != "tool" else "user"
+        probed = features.headers.get(role, "")
+        if probed and run.endswith(probed):
+            return probed
+        for size in range(min(len(run), len(opening)), 0, -1):
+            if run.endswith(opening[:size]):
+                return opening[:size]
+        return None if opening else ""
+
+
+def _shows(shown: str, message: Message) -> bool:
+    """Whether the rendered reply still says what was generated; spelling does not count."""
+    parts = [message.content, message.reasoning or ""]
+    parts += [call.name for call in message.tool_calls]
+    parts += [call.raw for call in message.invalid_tool_calls]
+    return all(part.strip() in shown for part in parts)

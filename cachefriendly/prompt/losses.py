@@ -1,0 +1,109 @@
+"""Why a prompt could not start with everything the previous call of the conversation left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import compress
+
+from cachefriendly.events import Loss, MissReason
+from cachefriendly.messages import Message
+from cachefriendly.prompt.compose import Rewrite
+from cachefriendly.prompt.transcript import Recognition, Record
+
+__all__ = ["common_prefix", "find_losses"]
+
+_INPUTS = (
+    (MissReason.SYSTEM_CHANGED, "system", "keep volatile values out of the system message"),
+    (MissReason.TOOLS_CHANGED, "tools", "offer the same tools in every call of a conversation"),
+    (MissReason.ARGUMENTS_CHANGED, "template_arguments", "keep them equal within a conversation"),
+)
+_FIX_REWRITE = "use history='append' to keep replies as they were generated"
+_FIX_EDIT = "send replies back unchanged"
+_EXCERPT = 200
+
+
+def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
+    """Length of the longest common prefix, by comparing slices."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if list(left[low:middle]) == list(right[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def find_losses(
+    ids: Sequence[int],
+    inputs: Sequence[bytes],
+    rewrites: Sequence[Rewrite],
+    found: Recognition,
+    messages: Sequence[Message],
+) -> tuple[Loss, ...]:
+    """Every reason that applies; the first carries the tokens, the others none."""
+    previous = _previous(found)
+    if previous is None:
+        return ()
+    held = previous.ids()
+    kept = common_prefix(held, ids)
+    if kept == len(held):
+        return ()
+    lost = len(held) - kept
+    losses = [
+        *_input_losses(previous, inputs, kept),
+        *_edit_losses(found, messages, kept),
+        *_rewrite_losses(rewrites, kept),
+    ]
+    return tuple(loss if number else _with_tokens(loss, lost) for number, loss in enumerate(losses))
+
+
+def _previous(found: Recognition) -> Record | None:
+    candidates = [*found.edited.values(), *([found.latest] if found.latest else [])]
+    return max(candidates, key=lambda record: record.stop, default=None)
+
+
+def _input_losses(previous: Record, inputs: Sequence[bytes], kept: int) -> list[Loss]:
+    changed = [old != new for old, new in zip(previous.inputs, inputs, strict=True)]
+    return [
+        Loss(reason, 0, kept, field=field, fix=fix)
+        for reason, field, fix in compress(_INPUTS, changed)
+    ]
+
+
+def _edit_losses(found: Recognition, messages: Sequence[Message], kept: int) -> list[Loss]:
+    return [
+        Loss(
+            MissReason.MESSAGE_EDITED,
+            0,
+            kept,
+            message_index=index,
+            field="content",
+            before=record.reply.content[:_EXCERPT],
+            after=messages[index].content[:_EXCERPT],
+            fix=_FIX_EDIT,
+        )
+        for index, record in found.edited.items()
+    ]
+
+
+def _rewrite_losses(rewrites: Sequence[Rewrite], kept: int) -> list[Loss]:
+    """Only rewrites behind what was kept: an earlier one was in the previous prompt already."""
+    return [
+        Loss(
+            rewrite.reason,
+            0,
+            kept,
+            message_index=rewrite.message_index,
+            before=rewrite.record.output_text[:_EXCERPT],
+            after=rewrite.shown[:_EXCERPT],
+            fix=_FIX_REWRITE,
+        )
+        for rewrite in rewrites
+        if rewrite.record.stop > kept
+    ]
+
+
+def _with_tokens(loss: Loss, lost: int) -> Loss:
+    return replace(loss, tokens_lost=lost)
