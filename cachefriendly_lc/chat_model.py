@@ -1,0 +1,294 @@
+"""`ChatCacheFriendly`: a LangChain chat model on an engine that keeps its keys and values."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
+from langchain_core.language_models import LanguageModelInput, ModelProfile
+from langchain_core.language_models.base import LangSmithParams
+from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.runnables import Runnable
+from pydantic import Field
+
+from cachefriendly.config import EngineConfig, Sampling
+from cachefriendly.engine.request import ChatRequest
+from cachefriendly_lc.call_forms import ScopedChatModel
+from cachefriendly_lc.calls import PreparedCall
+from cachefriendly_lc.convert import PROVIDER, messages_from_langchain
+from cachefriendly_lc.profile import profile_of
+from cachefriendly_lc.scope import current_scope
+from cachefriendly_lc.settings import (
+    GENERATION,
+    TRACING_OPTIONS,
+    check_call,
+    check_timeout,
+    constructor_options,
+    sampling,
+)
+from cachefriendly_lc.source import LOAD_OPTIONS, engine_from, pipeline_options
+from cachefriendly_lc.structured import StructuredMethod, structured_model
+from cachefriendly_lc.tools import (
+    ToolLike,
+    choice_from_langchain,
+    choice_to_openai,
+    openai_tools,
+    response_schema,
+    tools_from_openai,
+)
+
+if TYPE_CHECKING:
+    from cachefriendly.engine.call import Call
+    from cachefriendly.engine.engine import Engine
+
+__all__ = ["ChatCacheFriendly", "ChatHuggingFace"]
+
+
+class ChatCacheFriendly(ScopedChatModel):
+    """A chat model whose every call forwards only the tokens that are new.
+
+    Takes ``engine=`` (an `Engine`), ``llm=`` (a loaded `HuggingFacePipeline`) or ``model=`` (a
+    checkpoint's path or hub id, loaded on first use). Copies share the engine.
+    """
+
+    llm: Any = Field(default=None, exclude=True, repr=False)
+    engine: Any = Field(default=None, exclude=True, repr=False)
+    engine_config: EngineConfig | None = Field(default=None, exclude=True, repr=False)
+    model: str | None = None
+    temperature: float | None = None
+    max_tokens: int | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    timeout: float | None = None
+    max_retries: int | None = None
+    """Accepted for compatibility: a local engine has no transient errors to retry."""
+    streaming: bool = False
+    generation_kwargs: dict[str, Any] = Field(default_factory=dict)
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    template_arguments: dict[str, Any] = Field(default_factory=dict)
+    cache_namespace: str = ""
+
+    def __init__(self, **options: Any) -> None:
+        given = constructor_options(options, type(self).model_fields)
+        given["engine"] = engine_from(given)
+        super().__init__(**given)
+        self._sampling({})  # refuses unusable settings now, not at the first call
+        check_timeout(self.timeout)
+
+    @classmethod
+    def from_model_id(
+        cls,
+        model_id: str,
+        *,
+        device: int | str | None = None,
+        device_map: Any = None,
+        model_kwargs: Mapping[str, Any] | None = None,
+        pipeline_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> ChatCacheFriendly:
+        """The constructor of `HuggingFacePipeline` and `ChatHuggingFace` in one.
+
+        ``task``, ``backend`` and ``batch_size`` are accepted: there is one task and one backend.
+        """
+        for name in ("task", "backend", "batch_size"):
+            options.pop(name, None)
+        load = dict(model_kwargs or {})
+        placement = device_map if device_map is not None else _device_map(device)
+        if placement is not None:
+            load["device_map"] = placement
+        settings = {**pipeline_options(pipeline_kwargs), **options.pop("generation_kwargs", {})}
+        return cls(model=model_id, model_kwargs=load, generation_kwargs=settings, **options)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> ChatCacheFriendly:
+        memo = {} if memo is None else memo
+        memo.update({id(shared): shared for shared in (self.engine, self.llm)})
+        return super().__deepcopy__(memo)
+
+    # What the model says about itself
+
+    @property
+    def _llm_type(self) -> str:
+        return PROVIDER
+
+    @property
+    def model_name(self) -> str:
+        return self.model or str(self.engine.model_name)
+
+    @property
+    def model_id(self) -> str:
+        return self.model_name
+
+    @property
+    def _identifying_params(self) -> Mapping[str, Any]:
+        """Enters the key of LangChain's reply cache: whatever may change a reply, and isolation."""
+        names = (*GENERATION, "generation_kwargs", "model_kwargs", "template_arguments")
+        settings = {name: getattr(self, name) for name in names}
+        return {"model_name": self.model_name, "cache_namespace": self._namespace({}), **settings}
+
+    def _resolve_model_profile(self) -> ModelProfile | None:
+        return profile_of(self.engine)
+
+    def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> LangSmithParams:
+        params = super()._get_ls_params(stop=stop, **kwargs)
+        params["ls_provider"] = PROVIDER
+        params.setdefault("ls_model_name", self.model_name)
+        return params
+
+    def get_token_ids(self, text: str) -> list[int]:
+        return list(self.engine.token_ids(text))
+
+    def get_num_tokens_from_messages(
+        self, messages: list[BaseMessage], tools: Sequence[ToolLike] | None = None
+    ) -> int:
+        """The prompt tokens of a call with these messages and tools, to the token."""
+        call = self._prepare(messages, None, {"tools": tools or ()})
+        return int(call.engine.count_message_tokens(call.request))
+
+    def prefill(self, messages: Sequence[BaseMessage], *, tools: Sequence[ToolLike] = ()) -> Call:
+        """Forward a history in the background and keep it; the next call reuses what it shares."""
+        call = self._prepare(list(messages), None, {"tools": tools})
+        return call.engine.prefill(call.request)
+
+    # From a call's arguments to the request: the one path of every call form
+
+    def _prepare(
+        self, messages: list[BaseMessage], stop: list[str] | None, kwargs: Mapping[str, Any]
+    ) -> PreparedCall:
+        options = check_call({**kwargs, **({"stop": stop} if stop is not None else {})})
+        engine = self._engine(options.get("model"))
+        tools = openai_tools(options.get("tools") or ())
+        names = [tool["function"]["name"] for tool in tools]
+        request = ChatRequest(
+            messages=messages_from_langchain(messages),
+            tools=tools_from_openai(tools),
+            tool_choice=choice_from_langchain(options.get("tool_choice"), names),
+            response_schema=response_schema(options.get("response_format")),
+            sampling=self._sampling(options),
+            namespace=self._namespace(options),
+            session=current_scope().session,
+            template_arguments=options.get("template_arguments", self.template_arguments),
+        )
+        return PreparedCall(
+            engine,
+            request,
+            model_name=options.get("model") or self.model_name,
+            timeout=check_timeout(options.get("timeout", self.timeout)),
+        )
+
+    def _engine(self, model: str | None) -> Engine:
+        """The engine for a per-call ``model``; equal checkpoints share one."""
+        if model is None or model in (self.model, self.engine.model_name):
+            return cast("Engine", self.engine)
+        return engine_from({"model": model, "engine_config": self.engine.config})
+
+    def _sampling(self, options: Mapping[str, Any]) -> Sampling:
+        generation = {k: v for k, v in self.model_kwargs.items() if k not in LOAD_OPTIONS}
+        fields = {name: getattr(self, name) for name in (*GENERATION, "generation_kwargs")}
+        pipeline = pipeline_options(getattr(self.llm, "pipeline_kwargs", None))
+        defaults = {"generation_kwargs": {**pipeline, **generation}}
+        return sampling(defaults, fields, options)
+
+    def _namespace(self, options: Mapping[str, Any]) -> str:
+        given = options.get("cache_namespace", current_scope().namespace)
+        return self.cache_namespace if given is None else str(given)
+
+    # The call forms of BaseChatModel
+
+    def _generate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _chat_result(self._prepare(messages, stop, kwargs).reply())
+
+    async def _agenerate(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> ChatResult:
+        return _chat_result(await self._prepare(messages, stop, kwargs).areply())
+
+    def _stream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: CallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> Iterator[ChatGenerationChunk]:
+        for message in self._prepare(messages, stop, kwargs).chunks():
+            chunk = ChatGenerationChunk(message=message)
+            if run_manager:
+                run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+            yield chunk
+
+    async def _astream(
+        self,
+        messages: list[BaseMessage],
+        stop: list[str] | None = None,
+        run_manager: AsyncCallbackManagerForLLMRun | None = None,
+        **kwargs: Any,
+    ) -> AsyncIterator[ChatGenerationChunk]:
+        async with aclosing(self._prepare(messages, stop, kwargs).achunks()) as chunks:
+            async for message in chunks:
+                chunk = ChatGenerationChunk(message=message)
+                if run_manager:
+                    await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
+
+    # Tools and structured output
+
+    def bind_tools(
+        self,
+        tools: Sequence[ToolLike],
+        *,
+        tool_choice: Any = None,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, AIMessage]:
+        """Offer tools, in this order; a ``tool_choice`` that forces a call is always obeyed."""
+        check_call({name: kwargs[name] for name in kwargs if name not in TRACING_OPTIONS})
+        converted = openai_tools(tools, strict=strict)
+        choice = choice_from_langchain(tool_choice, [t["function"]["name"] for t in converted])
+        if choice != "auto":
+            kwargs["tool_choice"] = choice_to_openai(choice)
+        return self.bind(tools=converted, **kwargs)
+
+    def with_structured_output(
+        self,
+        schema: dict[str, Any] | type,
+        *,
+        method: StructuredMethod = "json_schema",
+        include_raw: bool = False,
+        strict: bool | None = None,
+        **kwargs: Any,
+    ) -> Runnable[LanguageModelInput, Any]:
+        """Answers in the form of ``schema``, valid always (``json_mode``: any JSON object)."""
+        model = structured_model(self, schema, method, strict=strict, options=check_call(kwargs))
+        return model.with_raw() if include_raw else model.parsed()
+
+
+ChatHuggingFace = ChatCacheFriendly
+
+
+def _device_map(device: int | str | None) -> str | None:
+    """`HuggingFacePipeline`'s ``device``: -1 is the CPU, n is the n-th accelerator."""
+    if device is None:
+        return None
+    if isinstance(device, int):
+        return "cpu" if device == -1 else f"cuda:{device}"
+    return str(device)
+
+
+def _chat_result(message: AIMessage) -> ChatResult:
+    return ChatResult(generations=[ChatGeneration(message=message)])

@@ -1,0 +1,370 @@
+"""Every call form builds the same request, carries its config, and cancels when it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from langchain_core.caches import InMemoryCache
+from langchain_core.callbacks import BaseCallbackHandler
+from langchain_core.messages import AIMessage
+from langchain_core.prompts import ChatPromptTemplate
+from langchain_core.runnables import ConfigurableField, RunnableLambda
+from pydantic import BaseModel, ValidationError
+
+from cachefriendly.config import Sampling
+from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly_lc import ChatCacheFriendly, ChatHuggingFace
+from tests.lc.scripted import ScriptedEngine
+
+CONFIG: Any = {"configurable": {"thread_id": "t1", "cache_namespace": "ns", "other": object()}}
+
+
+@pytest.fixture
+def engine() -> ScriptedEngine:
+    return ScriptedEngine()
+
+
+@pytest.fixture
+def model(engine: ScriptedEngine) -> ChatCacheFriendly:
+    return ChatCacheFriendly(engine=engine)
+
+
+async def call_all_forms(model: Any, config: Any, **kwargs: Any) -> list[Any]:
+    """The reply of every call form, merged where it is streamed."""
+    replies = [
+        model.invoke("hi", config, **kwargs),
+        await model.ainvoke("hi", config, **kwargs),
+        *model.batch(["hi", "hi"], config, **kwargs),
+        *(await model.abatch(["hi", "hi"], config, **kwargs)),
+    ]
+    whole = None
+    for chunk in model.stream("hi", config, **kwargs):
+        whole = chunk if whole is None else whole + chunk
+    awhole = None
+    async for chunk in model.astream("hi", config, **kwargs):
+        awhole = chunk if awhole is None else awhole + chunk
+    return [*replies, whole, awhole]
+
+
+async def test_replies_are_equal(model: ChatCacheFriendly) -> None:
+    replies = await call_all_forms(model, None)
+    for reply in replies:
+        assert reply.content == "one two three "
+        assert reply.usage_metadata["input_token_details"] == {"cache_read": 4, "cache_creation": 5}
+        assert reply.response_metadata == {
+            "model_name": "scripted",
+            "model_provider": "cachefriendly",
+            "finish_reason": "stop",
+            "cachefriendly": "cf1:0:1",
+        }
+
+
+async def test_requests_are_equal_and_carry_the_config(
+    model: ChatCacheFriendly, engine: ScriptedEngine
+) -> None:
+    await call_all_forms(model, CONFIG, max_tokens=3, stop=["x"])
+    await call_all_forms(model.with_config(CONFIG), None, max_tokens=3, stop=["x"])
+    bound = model.bind(max_tokens=3, stop=["x"])
+    await call_all_forms(RunnableLambda(lambda x: x) | bound, CONFIG)
+    assert len(engine.requests) == 24
+    assert all(request == engine.requests[0] for request in engine.requests)
+    assert engine.requests[0].session == "t1"
+    assert engine.requests[0].namespace == "ns"
+    assert engine.requests[0].sampling == Sampling(max_tokens=3, stop=("x",))
+
+
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainBetaWarning")
+async def test_event_streams_carry_the_config(
+    model: ChatCacheFriendly, engine: ScriptedEngine
+) -> None:
+    assert model.stream_events("hi", CONFIG, version="v3").output.text == "one two three "
+    stream = await model.astream_events("hi", CONFIG, version="v3")
+    assert (await stream.output).text == "one two three "
+    events = [event async for event in model.astream_events("hi", CONFIG, version="v2")]
+    assert events[-1]["data"]["output"].content == "one two three "
+    assert {request.session for request in engine.requests} == {"t1"}
+    assert {request.namespace for request in engine.requests} == {"ns"}
+
+
+def test_config_does_not_leak(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:
+    stream = model.stream("hi", CONFIG)
+    next(stream)
+    model.invoke("hi")
+    assert [request.session for request in engine.requests] == ["t1", None]
+    assert [request.namespace for request in engine.requests] == ["ns", ""]
+
+
+@pytest.mark.parametrize(
+    ("configurable", "error"),
+    [
+        ({"cache_namespace": 3}, "configurable cache_namespace=3 is int"),
+        ({"thread_id": ["x"]}, "configurable thread_id=\\['x'\\] is list"),
+        ({"adapter": "mine"}, "adapter='mine'"),
+    ],
+)
+def test_wrong_types_are_named(
+    model: ChatCacheFriendly, configurable: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(RequestError, match=error):
+        model.invoke("hi", {"configurable": configurable})
+
+
+def test_namespaces_do_not_share_langchains_reply_cache(engine: ScriptedEngine) -> None:
+    model = ChatCacheFriendly(engine=engine, cache=InMemoryCache())
+    for namespace in ("a", "b", "a"):
+        model.invoke("hi", {"configurable": {"cache_namespace": namespace}})
+    model.invoke("hi", {"configurable": {"cache_namespace": "a", "thread_id": "other"}})
+    assert [request.namespace for request in engine.requests] == ["a", "b"]
+
+
+def test_options_of_constructor_bind_and_call(engine: ScriptedEngine) -> None:
+    model = ChatCacheFriendly(
+        engine=engine,
+        temperature=0.5,
+        max_new_tokens=7,
+        generation_kwargs={"min_new_tokens": 2},
+        cache_namespace="mine",
+        api_key="ignored",
+    )
+    model.bind(top_k=4).invoke("hi", seed=1, stop=["a"], generation_kwargs={"top_p": 0.5})
+    assert engine.requests[0].namespace == "mine"
+    assert engine.requests[0].sampling == Sampling(
+        temperature=0.5,
+        max_tokens=7,
+        top_k=4,
+        top_p=0.5,
+        seed=1,
+        stop=("a",),
+        extra={"min_new_tokens": 2},
+    )
+    model.invoke("hi", cache_namespace="theirs")
+    assert engine.requests[1].namespace == "theirs"
+
+
+def test_last_chunk_alone_carries_usage_and_metadata(model: ChatCacheFriendly) -> None:
+    *chunks, last = model.stream("hi")
+    assert [chunk.content for chunk in chunks] == ["one ", "two ", "three "]
+    assert all(not c.usage_metadata and not c.response_metadata for c in chunks)
+    assert last.chunk_position == "last"
+    assert last.usage_metadata["total_tokens"] == 12
+
+
+class Tokens(BaseCallbackHandler):
+    def __init__(self) -> None:
+        self.seen: list[Any] = []
+
+    def on_llm_new_token(self, token: Any, **kwargs: Any) -> None:
+        self.seen.append(token)
+
+
+def test_callbacks_hear_each_token_once(engine: ScriptedEngine) -> None:
+    for model in (
+        ChatCacheFriendly(engine=engine, streaming=True).invoke,
+        lambda *a: list(ChatCacheFriendly(engine=engine).stream(*a)),
+    ):
+        tokens = Tokens()
+        model("hi", {"callbacks": [tokens]})
+        assert tokens.seen == ["one ", "two ", "three ", ""]
+
+
+def test_closing_a_stream_cancels(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:
+    stream = model.stream("hi")
+    next(stream)
+    assert not engine.calls[0].cancelled
+    stream.close()
+    assert engine.calls[0].cancelled
+    for _ in (model | RunnableLambda(lambda m: m)).stream("hi"):
+        break
+    gc.collect()
+    assert engine.calls[1].cancelled or engine.calls[1].finished
+
+
+async def test_leaving_an_async_stream_cancels(
+    model: ChatCacheFriendly, engine: ScriptedEngine
+) -> None:
+    async for _ in model.astream("hi"):
+        break
+    for _ in range(5):
+        gc.collect()
+        await asyncio.sleep(0)
+    assert engine.calls[0].cancelled
+
+
+async def test_cancelling_the_task_cancels() -> None:
+    engine = ScriptedEngine(stall_at=1)
+    task = asyncio.create_task(ChatCacheFriendly(engine=engine).ainvoke("hi"))
+    while not engine.calls:
+        await asyncio.sleep(0.001)
+    await asyncio.sleep(0.02)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert engine.calls[0].cancelled
+
+
+async def test_timeout() -> None:
+    engine = ScriptedEngine(stall_at=1)
+    model = ChatCacheFriendly(engine=engine, timeout=0.05)
+    error = "timeout=0.05 seconds"
+    with pytest.raises(TimeoutError, match=error):
+        model.invoke("hi")
+    with pytest.raises(TimeoutError, match=error):
+        await model.ainvoke("hi")
+    with pytest.raises(TimeoutError, match=error):
+        list(model.stream("hi"))
+    with pytest.raises(TimeoutError, match=error):
+        async for _ in model.astream("hi"):
+            pass
+    assert [call.cancelled for call in engine.calls] == [True] * 4
+    engine.stall_at = None
+    assert model.invoke("hi", timeout=5).content == "one two three "
+
+
+async def test_async_calls_do_not_block_the_loop() -> None:
+    class Slow(ScriptedEngine):
+        def chat(self, request: Any) -> Any:
+            time.sleep(0.2)  # the first call loads the model
+            return super().chat(request)
+
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+    ticking = asyncio.create_task(tick())
+    await ChatCacheFriendly(engine=Slow()).ainvoke("hi")
+    ticking.cancel()
+    assert ticks > 5
+
+
+def test_copies_share_the_engine(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:
+    llm = object()
+    model.llm = llm
+    twin = copy.deepcopy(model)
+    assert twin.engine is engine
+    assert twin.llm is llm
+    assert model.model_copy().engine is engine
+    configured = model.configurable_fields(temperature=ConfigurableField(id="t"))
+    configured.invoke("hi", {"configurable": {"t": 0.25}})
+    assert engine.requests[0].sampling.temperature == 0.25
+
+
+def test_nothing_of_the_engine_is_traced(model: ChatCacheFriendly) -> None:
+    assert "ScriptedEngine" not in repr(model)
+    assert "engine" not in model.model_dump()
+    assert "ScriptedEngine" not in str(model._serialized)
+
+
+def test_profile_and_tracing_names(model: ChatCacheFriendly) -> None:
+    assert model.profile is not None
+    assert model.profile["structured_output"]
+    assert model.profile.get("max_input_tokens") == 100
+    assert model._llm_type == "cachefriendly"
+    params = model._get_ls_params(stop=["x"])
+    assert params["ls_provider"] == "cachefriendly"
+    assert params["ls_model_name"] == "scripted"
+    assert model._get_ls_params(model="m")["ls_model_name"] == "m"
+
+
+def test_alias() -> None:
+    assert ChatHuggingFace is ChatCacheFriendly
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, "no model; give engine="),
+        ({"engine": 3}, "engine=int is no cachefriendly Engine"),
+        ({"llm": object()}, "llm=object holds no local pipeline"),
+        ({"engine": ScriptedEngine(), "temprature": 1}, "did you mean 'temperature'"),
+        ({"engine": ScriptedEngine(), "model_kwargs": {"dtype": "x"}}, "'dtype' cannot change"),
+        ({"engine": ScriptedEngine(), "temperature": -1}, "temperature=-1"),
+        ({"engine": ScriptedEngine(), "temperature": float("nan")}, "temperature=nan"),
+        ({"engine": ScriptedEngine(), "timeout": -1}, "timeout=-1"),
+    ],
+)
+def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
+    with pytest.raises((ConfigError, RequestError), match=error):
+        ChatCacheFriendly(**options)
+    with pytest.raises(ValidationError):
+        ChatCacheFriendly(engine=ScriptedEngine(), temperature="warm")
+
+
+@pytest.mark.parametrize(
+    ("call", "error"),
+    [
+        (lambda m: m.invoke([]), "message list is empty"),
+        (lambda m: m.invoke("hi", top_pp=1), "unknown option 'top_pp'; did you mean 'top_p'"),
+        (lambda m: m.invoke("hi", temperature=-0.5), "temperature=-0.5"),
+        (lambda m: m.bind_tools([], tool_choice="any"), "without tools"),
+        (lambda m: m.bind_tools([print_it], tool_choic="any"), "did you mean 'tool_choice'"),
+        (lambda m: m.with_structured_output(Answer, methd="x"), "unknown option 'methd'"),
+        (lambda m: m.with_structured_output(Answer, method="yaml"), "method='yaml' is unknown"),
+    ],
+)
+def test_calls_refuse(model: ChatCacheFriendly, call: Callable[[Any], Any], error: str) -> None:
+    with pytest.raises(RequestError, match=error):
+        call(model)
+
+
+class Answer(BaseModel):
+    """An answer."""
+
+    text: str
+
+
+def print_it(text: str) -> None:
+    """Print the text."""
+
+
+def test_tools_and_choice_reach_the_request(
+    model: ChatCacheFriendly, engine: ScriptedEngine
+) -> None:
+    model.bind_tools([print_it], tool_choice="any").invoke("hi")
+    model.bind_tools([print_it], tool_choice="print_it").invoke("hi")
+    model.bind_tools([print_it]).invoke("hi")
+    assert [request.tool_choice for request in engine.requests] == [
+        "required",
+        ("name", "print_it"),
+        "auto",
+    ]
+    assert [tool.name for tool in engine.requests[0].tools] == ["print_it"]
+
+
+@pytest.mark.parametrize("method", ["json_schema", "json_mode"])
+def test_structured_output(method: Any) -> None:
+    engine = ScriptedEngine('{"text": "x"}')
+    model = ChatCacheFriendly(engine=engine)
+    assert model.with_structured_output(Answer, method=method).invoke("hi") == Answer(text="x")
+    raw = model.with_structured_output(Answer, method=method, include_raw=True).invoke("hi")
+    assert isinstance(raw["raw"], AIMessage)
+    assert raw["parsed"] == Answer(text="x")
+    assert raw["parsing_error"] is None
+    schema = model.with_structured_output(Answer.model_json_schema(), method=method)
+    assert schema.invoke("hi") == {"text": "x"}
+    engine.text = "torn {"
+    raw = model.with_structured_output(Answer, method=method, include_raw=True).invoke("hi")
+    assert raw["parsed"] is None
+    assert raw["parsing_error"] is not None
+    wanted = engine.requests[0].response_schema
+    assert wanted is not None
+    assert wanted["type"] == "object"
+    assert ("properties" in wanted) == (method == "json_schema")
+
+
+def test_prompt_templates_and_chains(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:
+    chain = ChatPromptTemplate.from_messages([("system", "Be {mood}."), ("human", "{q}")]) | model
+    chain.invoke({"mood": "brief", "q": "why?"})
+    assert [(m.role, m.content) for m in engine.requests[0].messages] == [
+        ("system", "Be brief."),
+        ("user", "why?"),
+    ]

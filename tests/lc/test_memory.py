@@ -1,0 +1,147 @@
+"""`ConversationBufferMemory` on state diffs: what the classic one does, and what it loses."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any
+
+import langchain_classic.memory
+import pytest
+from langchain_core.chat_history import InMemoryChatMessageHistory
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+
+from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly_lc import ConversationBufferMemory, StateDiffChatMessageHistory
+
+REPLY = AIMessage(
+    "four",
+    tool_calls=[{"name": "add", "args": {"a": 2, "b": 2}, "id": "c1"}],
+    response_metadata={"cachefriendly": "cf1:a:b"},
+)
+
+
+def test_is_the_classic_memory() -> None:
+    memory = ConversationBufferMemory()
+    assert isinstance(memory, langchain_classic.memory.ConversationBufferMemory)
+    assert memory.memory_variables == ["history"]
+    assert memory.load_memory_variables({}) == {"history": ""}
+
+
+# The classic classes are deprecated and say so once per process.
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
+@pytest.mark.parametrize("return_messages", [True, False])
+def test_text_in_and_out_equals_the_classic_one(return_messages: bool) -> None:
+    options = {"return_messages": return_messages, "memory_key": "chat", "ai_prefix": "Bot"}
+    classic = langchain_classic.memory.ConversationBufferMemory(**options)
+    ours = ConversationBufferMemory(**options)
+    for turn in range(3):
+        for memory in (classic, ours):
+            memory.save_context({"input": f"question {turn}"}, {"output": f"answer {turn}"})
+    assert ours.load_memory_variables({}) == classic.load_memory_variables({})
+    ours.clear()
+    classic.clear()
+    assert ours.load_memory_variables({}) == classic.load_memory_variables({})
+
+
+def test_messages_keep_calls_and_handles() -> None:
+    memory = ConversationBufferMemory(return_messages=True)
+    memory.save_context({"input": HumanMessage("2+2?")}, {"output": REPLY})
+    asked, answered = memory.load_memory_variables({})["history"]
+    assert asked == HumanMessage("2+2?")
+    assert answered.tool_calls == REPLY.tool_calls
+    assert answered.response_metadata["cachefriendly"] == "cf1:a:b"
+
+
+def test_a_whole_turn_with_tool_results() -> None:
+    memory = ConversationBufferMemory(return_messages=True)
+    turn = [REPLY, ToolMessage("4", tool_call_id="c1", name="add"), AIMessage("It is four.")]
+    memory.save_context({"input": "2+2?"}, {"output": turn})
+    history = memory.load_memory_variables({})["history"]
+    assert [m.type for m in history] == ["human", "ai", "tool", "ai"]
+    assert history[2].tool_call_id == "c1"
+
+
+async def test_async_forms() -> None:
+    memory = ConversationBufferMemory(return_messages=True)
+    await memory.asave_context({"input": "hi"}, {"output": AIMessage("hello")})
+    assert [m.content for m in (await memory.aload_memory_variables({}))["history"]] == [
+        "hi",
+        "hello",
+    ]
+    await memory.aclear()
+    assert (await memory.aload_memory_variables({}))["history"] == []
+
+
+def test_export_and_import() -> None:
+    memory = ConversationBufferMemory(return_messages=True)
+    memory.save_context({"input": "2+2?"}, {"output": REPLY})
+    copy = ConversationBufferMemory.from_json_lines(memory.to_json_lines(), return_messages=True)
+    assert copy.load_memory_variables({}) == memory.load_memory_variables({})
+    copy.save_context({"input": "more"}, {"output": "no"})
+    assert len(memory.load_memory_variables({})["history"]) == 2
+
+
+def test_bytes_per_turn_do_not_grow() -> None:
+    history = StateDiffChatMessageHistory()
+    sizes = []
+    for _ in range(200):
+        before = len(history.to_json_lines())
+        history.add_messages([HumanMessage("a question of one size"), AIMessage("an answer")])
+        sizes.append(len(history.to_json_lines()) - before)
+    assert sizes[199] - sizes[9] <= 4  # only the digits of the sequence numbers grow
+
+
+def test_history_is_all_or_nothing() -> None:
+    history = StateDiffChatMessageHistory()
+    with pytest.raises(RequestError, match="message 1: content block of type 'image'"):
+        history.add_messages([HumanMessage("x"), HumanMessage([{"type": "image"}])])
+    assert history.messages == []
+    history.add_messages([SystemMessage("s")])
+    history.messages.clear()
+    assert history.messages == [SystemMessage("s")]
+
+
+def test_time_travel() -> None:
+    history = StateDiffChatMessageHistory()
+    history.add_user_message("one")
+    history.add_ai_message("two")
+    history.clear()
+    assert history.messages == []
+    assert [m.content for m in history.log.at(1)] == ["one", "two"]
+
+
+@pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
+def test_unusable_values() -> None:
+    memory = ConversationBufferMemory()
+    with pytest.raises(RequestError, match="output of save_context is dict"):
+        memory.save_context({"input": "x"}, {"output": {}})
+    foreign = ConversationBufferMemory(chat_memory=InMemoryChatMessageHistory())
+    with pytest.raises(ConfigError, match="InMemoryChatMessageHistory"):
+        foreign.to_json_lines()
+
+
+def run_without(module: str, code: str) -> subprocess.CompletedProcess[str]:
+    block = f"import sys; sys.modules[{module!r}] = None\n"
+    command: list[Any] = [sys.executable, "-c", block + code]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_without_langchain_classic() -> None:
+    done = run_without(
+        "langchain_classic",
+        "import cachefriendly_lc\ncachefriendly_lc.ChatCacheFriendly\n"
+        "from cachefriendly_lc import ConversationBufferMemory",
+    )
+    assert done.returncode != 0
+    assert "MissingExtra" in done.stderr
+    assert "pip install 'cachefriendly[agents]'" in done.stderr
+
+
+def test_importing_the_package_is_light() -> None:
+    code = (
+        "import sys, cachefriendly_lc\ncachefriendly_lc.ChatCacheFriendly\n"
+        "assert 'torch' not in sys.modules and 'langchain_classic' not in sys.modules"
+    )
+    done = run_without("llama_index", code)
+    assert done.returncode == 0, done.stderr
