@@ -1,0 +1,57 @@
+"""LlamaIndex on live KV: an LLM, a memory and a chat engine with LlamaIndex's own names.
+
+Importing this package is cheap: a name is loaded from its module when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from typing import TYPE_CHECKING, Any
+
+from cachefriendly.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from cachefriendly_li.chat_engine import CacheFriendlyChatEngine, SimpleChatEngine
+    from cachefriendly_li.chat_store import StateDiffChatStore
+    from cachefriendly_li.llm import CacheFriendlyLLM, HuggingFaceLLM
+    from cachefriendly_li.memory import ChatMemoryBuffer
+
+__all__ = [
+    "CacheFriendlyChatEngine",
+    "CacheFriendlyLLM",
+    "ChatMemoryBuffer",
+    "HuggingFaceLLM",
+    "SimpleChatEngine",
+    "StateDiffChatStore",
+]
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "chat_engine": ("CacheFriendlyChatEngine", "SimpleChatEngine"),
+    "chat_store": ("StateDiffChatStore",),
+    "llm": ("CacheFriendlyLLM", "HuggingFaceLLM"),
+    "memory": ("ChatMemoryBuffer",),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+
+def _installed() -> bool:
+    # llama_index is a namespace that other packages share; only its core counts.
+    found = importlib.util.find_spec("llama_index")
+    return found is not None and importlib.util.find_spec("llama_index.core") is not None
+
+
+if not _installed():
+    raise MissingExtra("llama-index-core", "llamaindex")
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

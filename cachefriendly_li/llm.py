@@ -1,0 +1,300 @@
+"""`CacheFriendlyLLM`: LlamaIndex's `HuggingFaceLLM` as a function calling LLM on live KV."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from llama_index.core.base.llms.types import (
+    ChatMessage,
+    ChatResponse,
+    CompletionResponse,
+    LLMMetadata,
+    MessageRole,
+    ToolCallBlock,
+)
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.prompts import PromptTemplate
+from llama_index.core.tools import BaseTool
+
+from cachefriendly.config import EngineConfig
+from cachefriendly.engine.request import ChatRequest
+from cachefriendly.errors import ConfigError
+from cachefriendly_li.convert import to_chat_response, to_completion_response, to_messages
+from cachefriendly_li.options import sampling, split_call
+from cachefriendly_li.source import Checkpoint, EngineSource
+from cachefriendly_li.stream import ChunkWriter
+from cachefriendly_li.structured import StructuredStreams
+from cachefriendly_li.tools import to_tool_choice, to_tools, tool_selections, tool_spec
+
+if TYPE_CHECKING:
+    from cachefriendly.engine.call import Call
+    from cachefriendly.engine.engine import Engine
+
+__all__ = ["CacheFriendlyLLM", "HuggingFaceLLM"]
+
+_log = logging.getLogger(__name__)
+
+
+class CacheFriendlyLLM(StructuredStreams):
+    """An LLM that forwards only the tokens that are new.
+
+    Takes ``engine=``, or the arguments of `HuggingFaceLLM`; constructing loads nothing. Prompts
+    are built by the model's chat template, so `complete` sends its prompt as one user message,
+    with ``formatted=True`` too. ``generate_kwargs`` and the keyword arguments of a call hold any
+    field of transformers' `GenerationConfig`.
+
+    A call may further say ``session_id``, ``cache_namespace``, ``tools``, ``tool_choice``,
+    ``tool_required``, ``response_schema`` (the whole reply is JSON of that schema) and
+    ``template_arguments``.
+    """
+
+    model_name: str = Field(description="Hub id or path; the name in reports.")
+    context_window: int | None = Field(default=None, description="Tokens; None asks the model.")
+    max_new_tokens: int = Field(default=DEFAULT_NUM_OUTPUTS, description="New tokens per call.")
+    tokenizer_name: str | None = Field(default=None, description="None: the model's own.")
+    device_map: Any = Field(default="auto", description="As in transformers.")
+    stopping_ids: list[int] = Field(default_factory=list, description="Further stop tokens.")
+    tokenizer_kwargs: dict[str, Any] = Field(default_factory=dict)
+    model_kwargs: dict[str, Any] = Field(default_factory=dict)
+    generate_kwargs: dict[str, Any] = Field(default_factory=dict)
+    is_chat_model: bool = Field(default=True)
+    session_id: str | None = Field(default=None, description="Affinity hint of every call.")
+    cache_namespace: str = Field(default="", description="Nothing is shared across namespaces.")
+
+    _source: EngineSource = PrivateAttr()
+
+    def __init__(
+        self,
+        model_name: str | None = None,
+        *,
+        engine: Engine | None = None,
+        model: Any = None,
+        tokenizer: Any = None,
+        engine_config: EngineConfig | None = None,
+        **options: Any,
+    ) -> None:
+        values = _field_values(type(self), options)
+        super().__init__(**{**values, "model_name": _name_of(model_name, model, engine)})
+        if engine is not None:
+            self._source = EngineSource.given(engine)
+            return
+        checkpoint = Checkpoint(
+            model_name=self.model_name,
+            model=None if isinstance(model, str) else model,
+            tokenizer=tokenizer,
+            tokenizer_name=self.tokenizer_name,
+            device_map=self.device_map,
+            model_kwargs=self.model_kwargs,
+            tokenizer_kwargs=self.tokenizer_kwargs,
+            config=engine_config or EngineConfig(),
+        )
+        self._source = EngineSource(checkpoint.open)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "CacheFriendlyLLM"
+
+    @property
+    def engine(self) -> Engine:
+        """The engine; opened at the first use."""
+        return self._source.get()
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        window = self.engine.context_window
+        return LLMMetadata(
+            context_window=min(window, self.context_window or window),
+            num_output=self.generate_kwargs.get("max_new_tokens", self.max_new_tokens),
+            is_chat_model=self.is_chat_model,
+            is_function_calling_model=True,
+            model_name=self.model_name,
+        )
+
+    def to_payload(self) -> dict[str, Any]:
+        """What events say about this LLM; asked in the event loop, so it never opens the engine."""
+        payload = {"class_name": self.class_name(), "model_name": self.model_name}
+        return payload if self._source.opened is None else {**payload, **super().to_payload()}
+
+    def tokenize(self, text: str) -> list[int]:
+        """Ids of a text, as a ``tokenizer_fn`` for whatever in LlamaIndex counts tokens."""
+        return self.engine.token_ids(text)
+
+    # -- chat ---------------------------------------------------------------------------------
+
+    @llm_chat_callback()
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        with self._start(messages, kwargs) as call:
+            return to_chat_response(call.result(), self.model_name)
+
+    @llm_chat_callback()
+    async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        with await self._astart(messages, kwargs) as call:
+            return to_chat_response(await call.aresult(), self.model_name)
+
+    @llm_chat_callback()
+    def stream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> Generator[ChatResponse, None, None]:
+        return self._chunks(self._start(messages, kwargs))
+
+    @llm_chat_callback()
+    async def astream_chat(
+        self, messages: Sequence[ChatMessage], **kwargs: Any
+    ) -> AsyncGenerator[ChatResponse, None]:
+        return self._achunks(await self._astart(messages, kwargs))
+
+    # -- complete -----------------------------------------------------------------------------
+
+    @llm_completion_callback()
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        with self._start(self._prompt_messages(prompt, formatted), kwargs) as call:
+            return to_completion_response(to_chat_response(call.result(), self.model_name))
+
+    @llm_completion_callback()
+    async def acomplete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> CompletionResponse:
+        with await self._astart(self._prompt_messages(prompt, formatted), kwargs) as call:
+            return to_completion_response(to_chat_response(await call.aresult(), self.model_name))
+
+    @llm_completion_callback()
+    def stream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> Generator[CompletionResponse, None, None]:
+        chunks = self._chunks(self._start(self._prompt_messages(prompt, formatted), kwargs))
+        return (to_completion_response(chunk) for chunk in chunks)
+
+    @llm_completion_callback()
+    async def astream_complete(
+        self, prompt: str, formatted: bool = False, **kwargs: Any
+    ) -> AsyncGenerator[CompletionResponse, None]:
+        call = await self._astart(self._prompt_messages(prompt, formatted), kwargs)
+        chunks = self._achunks(call)
+        return (to_completion_response(chunk) async for chunk in chunks)
+
+    def _prompt_messages(self, prompt: str, formatted: bool) -> list[ChatMessage]:
+        if formatted:
+            return [ChatMessage(role=MessageRole.USER, content=prompt)]
+        if self.query_wrapper_prompt is not None:
+            prompt = self.query_wrapper_prompt.format(query_str=prompt)
+        return self._extend_messages([ChatMessage(role=MessageRole.USER, content=prompt)])
+
+    # -- tools --------------------------------------------------------------------------------
+
+    def _prepare_chat_with_tools(
+        self,
+        tools: Sequence[BaseTool],
+        user_msg: str | ChatMessage | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        verbose: bool = False,
+        allow_parallel_tool_calls: bool = False,
+        tool_required: bool = False,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        messages = list(chat_history or [])
+        if isinstance(user_msg, str):
+            user_msg = ChatMessage(role=MessageRole.USER, content=user_msg)
+        if user_msg is not None:
+            messages.append(user_msg)
+        specs = [tool_spec(tool) for tool in tools]
+        return {"messages": messages, "tools": specs, "tool_required": tool_required, **kwargs}
+
+    def _validate_chat_with_tools_response(
+        self,
+        response: ChatResponse,
+        tools: Sequence[BaseTool],
+        allow_parallel_tool_calls: bool = False,
+        **kwargs: Any,
+    ) -> ChatResponse:
+        """Keep the first call when the caller wants no parallel ones."""
+        if not allow_parallel_tool_calls:
+            blocks = response.message.blocks
+            calls = [i for i, block in enumerate(blocks) if isinstance(block, ToolCallBlock)]
+            response.message.blocks = [b for i, b in enumerate(blocks) if i not in calls[1:]]
+        return response
+
+    def get_tool_calls_from_response(
+        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
+    ) -> list[ToolSelection]:
+        selections = tool_selections(response.message)
+        if not selections and error_on_no_tool_call:
+            raise ValueError(f"Expected at least one tool call, but got {len(selections)}.")
+        return selections
+
+    # -- the one request path -----------------------------------------------------------------
+
+    def _start(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> Call:
+        return self.engine.chat(self._request(messages, kwargs))
+
+    async def _astart(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> Call:
+        # Building the prompt takes milliseconds, and the first call opens the engine.
+        return await asyncio.to_thread(self._start, messages, kwargs)
+
+    def _request(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> ChatRequest:
+        call, generation = split_call(kwargs)
+        tools = to_tools(call.get("tools"))
+        required = bool(call.get("tool_required"))
+        defaults = {"max_new_tokens": self.max_new_tokens, "stopping_ids": self.stopping_ids}
+        return ChatRequest(
+            messages=to_messages(messages),
+            tools=tools,
+            tool_choice=to_tool_choice(call.get("tool_choice"), required=required, tools=tools),
+            response_schema=call.get("response_schema"),
+            sampling=sampling(defaults, self.generate_kwargs, generation),
+            namespace=call.get("cache_namespace") or self.cache_namespace,
+            session=call.get("session_id") or self.session_id,
+            template_arguments=call.get("template_arguments") or {},
+        )
+
+    def _chunks(self, call: Call) -> Generator[ChatResponse, None, None]:
+        writer = ChunkWriter(self.model_name)
+        with call:
+            for event in call:
+                yield writer.write(event)
+
+    async def _achunks(self, call: Call) -> AsyncGenerator[ChatResponse, None]:
+        writer = ChunkWriter(self.model_name)
+        with call:
+            async for event in call:
+                yield writer.write(event)
+
+
+HuggingFaceLLM = CacheFriendlyLLM
+"""The name of the class that `CacheFriendlyLLM` replaces."""
+
+
+def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Constructor arguments as field values; None means the field's default."""
+    values = {name: value for name, value in options.items() if value is not None}
+    # Extra outputs of a tokenizer never reach the model here.
+    values.pop("tokenizer_outputs_to_remove", None)
+    unknown = sorted(set(values) - set(cls.model_fields))
+    if unknown:
+        known = ", ".join(sorted(cls.model_fields))
+        raise ConfigError(f"unknown option {unknown[0]!r}; known: {known}")
+    if isinstance(values.get("query_wrapper_prompt"), str):
+        values["query_wrapper_prompt"] = PromptTemplate(values["query_wrapper_prompt"])
+    if "messages_to_prompt" in values:
+        _log.warning(
+            "messages_to_prompt is not called: prompts are built by the model's chat template; "
+            "set tokenizer.chat_template to change them"
+        )
+    return values
+
+
+def _name_of(model_name: str | None, model: Any, engine: Engine | None) -> str:
+    if engine is not None:
+        return model_name or str(engine.model_name)
+    if isinstance(model, str):
+        return model
+    if model is not None:
+        return model_name or str(getattr(model, "name_or_path", "") or type(model).__name__)
+    if model_name is None:
+        raise ConfigError("no model; give engine=, model= and tokenizer=, or model_name=")
+    return model_name
