@@ -1,0 +1,107 @@
+"""Version quirks of transformers, found by behaviour, each explained once.
+
+Supported: 5.17 to the newest 5.x.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
+
+from cachefriendly.errors import RequestError
+
+__all__ = [
+    "cache_argument",
+    "generation_config_for",
+    "is_checkpointing",
+    "logits_processors",
+    "stop_ids",
+    "text_config",
+]
+
+
+def cache_argument(model: PreTrainedModel) -> str:
+    """Name of forward's cache argument: ``past_key_values`` until 5.23, ``cache`` from 5.24 on."""
+    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+
+
+def is_checkpointing(model: PreTrainedModel) -> bool:
+    """Whether activations are recomputed: ``is_gradient_checkpointing`` was renamed in 5.24."""
+    for name in ("is_activation_checkpointing", "is_gradient_checkpointing"):
+        if hasattr(type(model), name):
+            return bool(getattr(model, name))
+    return False
+
+
+def text_config(model: PreTrainedModel) -> Any:
+    """The configuration of the language model inside: vision-language classes nest it."""
+    return model.config.get_text_config(decoder=True)
+
+
+def generation_config_for(
+    model: PreTrainedModel, settings: Mapping[str, Any], prompt_tokens: int, max_new_tokens: int
+) -> GenerationConfig:
+    """The model's generation config with this call's settings on top, merged as `generate` does.
+
+    Raises:
+        RequestError: a setting is not a field of `GenerationConfig`, or transformers refuses it.
+    """
+    config = copy.deepcopy(model.generation_config)
+    unknown = [name for name in settings if not hasattr(config, name)]
+    if unknown:
+        raise RequestError(
+            f"unknown generation option {unknown[0]!r}; it is not a field of "
+            "transformers.GenerationConfig"
+        )
+    try:
+        config.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
+        config.update(
+            **settings,
+            max_new_tokens=max_new_tokens,
+            max_length=prompt_tokens + max_new_tokens,
+        )
+        if config.min_new_tokens is not None:
+            config.min_length = prompt_tokens + config.min_new_tokens
+    except (ValueError, TypeError) as error:
+        raise RequestError(f"transformers refuses these generation settings: {error}") from error
+    return config
+
+
+def logits_processors(
+    model: PreTrainedModel, config: GenerationConfig, prompt_ids: Tensor
+) -> LogitsProcessorList:
+    """transformers' own processors and warpers for one row, in its own order.
+
+    Args:
+        prompt_ids: [1, prompt_tokens]
+    """
+    prepared = copy.copy(config)  # the call below stores tensors on it
+    owner: Any = model  # both methods are private; mypy takes them for tensors
+    owner._prepare_special_tokens(
+        prepared, kwargs_has_attention_mask=True, device=prompt_ids.device
+    )
+    processors: LogitsProcessorList = owner._get_logits_processor(
+        generation_config=prepared,
+        input_ids_seq_length=prompt_ids.shape[1],
+        encoder_input_ids=prompt_ids,
+        prefix_allowed_tokens_fn=None,
+        logits_processor=LogitsProcessorList(),
+        device=str(prompt_ids.device),
+        model_kwargs={},
+    )
+    return processors
+
+
+def stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
+    """Ids that end a reply: the generation config's, else the config's, else the tokenizer's."""
+    for owner in (model.generation_config, text_config(model), tokenizer):
+        found = getattr(owner, "eos_token_id", None)
+        if found is not None:
+            ids = found if isinstance(found, list | tuple) else [found]
+            return frozenset(int(i) for i in ids)
+    return frozenset()

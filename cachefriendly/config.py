@@ -1,0 +1,124 @@
+"""Engine options and sampling settings: frozen, validated, unknown names refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from cachefriendly.errors import ConfigError, RequestError
+
+__all__ = ["EngineConfig", "HistoryPolicy", "Sampling"]
+
+HistoryPolicy: TypeAlias = Literal["template", "exact", "append"]
+Clock: TypeAlias = Literal["session", "day", "live"]
+_T = TypeVar("_T")
+
+
+def _refuse_unknown(cls: type[Any], options: Mapping[str, Any], error: type[ValueError]) -> None:
+    known = {f.name for f in dataclasses.fields(cls)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise error(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+
+
+def _check_number(
+    name: str, value: Any, *, low: float, high: float = math.inf, error: type[ValueError]
+) -> None:
+    """Numbers only (a bool is not one), not NaN, inside [low, high]."""
+    if value is None:
+        return
+    bad_type = isinstance(value, bool) or not isinstance(value, int | float)
+    if bad_type or math.isnan(value) or not low <= value <= high:
+        limit = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
+        raise error(f"{name}={value!r} is not usable; it must be a number {limit}")
+
+
+def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ConfigError(f"{name}={value!r} is unknown; use one of {', '.join(choices)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Options of an `Engine`.
+
+    Attributes:
+        reuse: ``False`` forwards every prompt whole: the fair baseline, same code, same output.
+        history: how earlier turns are put into the prompt; see docs/history.md.
+        kv_bytes: budget for held keys and values on the device, in physical bytes.
+        max_batch_tokens: new tokens per forward over all rows; longer prefills are chunked.
+        max_rows: rows that run in one forward.
+        default_max_tokens: new tokens when neither the call nor the model's generation config says.
+        context_window: tokens per sequence; None takes the model's ``max_position_embeddings``.
+        clock: what ``strftime_now`` in a template sees: frozen per conversation, per day, or live.
+        threads: torch intra-op threads while the engine runs; None leaves torch's setting.
+        check_model: run the shrunken-copy check at load (about a second).
+    """
+
+    reuse: bool = True
+    history: HistoryPolicy = "template"
+    kv_bytes: int = 4 * 1024**3
+    max_batch_tokens: int = 1024
+    max_rows: int = 32
+    default_max_tokens: int = 512
+    context_window: int | None = None
+    clock: Clock = "session"
+    threads: int | None = None
+    check_model: bool = True
+
+    @classmethod
+    def from_options(cls, **options: Any) -> EngineConfig:
+        """Build from loose keyword options; an unknown name raises `ConfigError`."""
+        _refuse_unknown(cls, options, ConfigError)
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        _check_choice("history", self.history, ("template", "exact", "append"))
+        _check_choice("clock", self.clock, ("session", "day", "live"))
+        for name in ("kv_bytes", "max_batch_tokens", "max_rows", "default_max_tokens"):
+            _check_number(name, getattr(self, name), low=1, error=ConfigError)
+        for name in ("context_window", "threads"):
+            _check_number(name, getattr(self, name), low=1, error=ConfigError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """Sampling settings of one call, with transformers' `GenerationConfig` semantics.
+
+    None means: what the model's own generation config says. ``temperature=0`` is greedy;
+    a positive temperature samples. ``extra`` takes any further `GenerationConfig` field.
+    """
+
+    max_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_options(cls, **options: Any) -> Sampling:
+        """Build from loose keyword options; an unknown name raises `RequestError`."""
+        _refuse_unknown(cls, options, RequestError)
+        return cls(**options)
+
+    def __post_init__(self) -> None:
+        def check(name: str, low: float, high: float = math.inf) -> None:
+            _check_number(name, getattr(self, name), low=low, high=high, error=RequestError)
+
+        check("max_tokens", 1)
+        check("temperature", 0.0)
+        check("top_p", 0.0, 1.0)
+        check("top_k", 0)
+        check("min_p", 0.0, 1.0)
+        check("repetition_penalty", 1e-6)
+        check("seed", 0)
+        if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
+            raise RequestError(f"stop={self.stop!r} must be a tuple of non-empty strings")

@@ -1,0 +1,74 @@
+"""The way from the engine thread to one caller, who may be a thread or an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+__all__ = ["Channel"]
+
+T = TypeVar("T")
+
+
+class Channel(Generic[T]):
+    """An unbounded queue with one producer and one consumer, read by `get` or `aget`.
+
+    The producer never blocks and never runs the consumer's code. When the consumer's event loop
+    is gone, ``on_lost`` is called once instead.
+    """
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._items: deque[T | BaseException] = deque()
+        self._ready = threading.Condition()
+        self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
+        self._on_lost = on_lost
+
+    def put(self, item: T | BaseException) -> None:
+        """Add an item; an exception is raised in the consumer, in its turn."""
+        with self._ready:
+            self._items.append(item)
+            self._ready.notify()
+            waiter, self._waiter = self._waiter, None
+        if waiter is not None:
+            self._wake(*waiter)
+
+    def get(self, timeout: float | None = None) -> T:
+        """The next item; waits for it.
+
+        Raises:
+            TimeoutError: nothing came within ``timeout`` seconds.
+        """
+        with self._ready:
+            if not self._ready.wait_for(lambda: bool(self._items), timeout):
+                raise TimeoutError(f"no token within {timeout} s")
+            return _unwrap(self._items.popleft())
+
+    async def aget(self) -> T:
+        while True:
+            with self._ready:
+                if self._items:
+                    return _unwrap(self._items.popleft())
+                loop = asyncio.get_running_loop()
+                future: asyncio.Future[None] = loop.create_future()
+                self._waiter = (loop, future)
+            await future
+
+    def _wake(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+        try:
+            loop.call_soon_threadsafe(_finish, future)
+        except RuntimeError:  # the loop was closed: nobody will ever read this
+            self._on_lost()
+
+
+def _finish(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _unwrap(item: T | BaseException) -> T:
+    if isinstance(item, BaseException):
+        raise item
+    return item

@@ -1,0 +1,63 @@
+"""What a request allows the model to write: grammar and parser by tools, choice and schema."""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+
+from cachefriendly.engine.request import ChatRequest, GrammarSpec
+from cachefriendly.errors import RequestError
+from cachefriendly.messages import Tool
+from cachefriendly.prompt.builder import BuiltPrompt
+from cachefriendly.tools.dialect import Dialect
+from cachefriendly.tools.grammar import json_grammar
+from cachefriendly.tools.plain_text import PlainTextParser
+from cachefriendly.tools.schema import check_schema
+from cachefriendly.tools.stream import ReplyParser
+
+__all__ = ["constraint_for", "parser_for"]
+
+
+def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None:
+    """The grammar a request asks for, or None for free text.
+
+    Raises:
+        SchemaError: a tool or response schema is not usable JSON Schema.
+        RequestError: the choice names no offered tool.
+        MissingExtra: a grammar is needed and llguidance is not installed.
+    """
+    for tool in request.tools:
+        check_schema(tool.parameters, what=f"tool {tool.name!r}")
+    choice = request.tool_choice
+    if choice in ("auto", "none"):
+        if request.response_schema is None:
+            return None
+        return json_grammar(request.response_schema, what="the response schema")
+    return dialect.call_grammar(_chosen(request.tools, choice))
+
+
+def parser_for(request: ChatRequest, dialect: Dialect, built: BuiltPrompt) -> ReplyParser:
+    """A parser for the reply; call ids derive from the prompt, so a repeated call repeats them."""
+    seed = hashlib.blake2b(array("q", built.ids).tobytes(), digest_size=12).hexdigest()
+    forbidden = request.tool_choice == "none"
+    if not request.tools or forbidden:
+        return PlainTextParser(id_seed=seed, reasoning_open=built.reasoning_open)
+    names = tuple(tool.name for tool in request.tools)
+    return dialect.parser(id_seed=seed, tool_names=names, reasoning_open=built.reasoning_open)
+
+
+def _chosen(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:
+    if not tools:
+        raise RequestError(f"tool_choice={choice!r} needs tools, but none were given")
+    if choice == "required":
+        return tools
+    if not isinstance(choice, tuple):
+        raise RequestError(
+            f"tool_choice={choice!r} is unknown; use 'auto', 'none', 'required' or "
+            "('name', tool_name)"
+        )
+    found = tuple(tool for tool in tools if tool.name == choice[1])
+    if not found:
+        names = ", ".join(tool.name for tool in tools)
+        raise RequestError(f"tool_choice names {choice[1]!r}, but the tools are {names}")
+    return found

@@ -1,0 +1,188 @@
+"""The engine's loop body: admit, forward, choose, finish. Runs on one thread and owns all state."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from cachefriendly.config import EngineConfig
+from cachefriendly.engine.row import Row
+from cachefriendly.engine.runner import PackedRunner, RowInput
+from cachefriendly.engine.scheduler import Batch, Scheduler
+from cachefriendly.engine.weights import weights_version
+from cachefriendly.errors import CacheFriendlyError, Cancelled, RowFailed, UnsupportedModel
+from cachefriendly.store.manager import KVCacheManager, Opened
+
+__all__ = ["Core", "CoreStats"]
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CoreStats:
+    """Forwards since start, the tokens in them, and the rows in progress."""
+
+    forwards: int
+    forwarded_tokens: int
+    running: int
+    waiting: int
+
+
+class Core:
+    """One model, its rows and its kept tokens. Every method runs on the engine thread."""
+
+    def __init__(self, model: PreTrainedModel, config: EngineConfig) -> None:
+        self.runner = PackedRunner(model)
+        self.cache = KVCacheManager(config.kv_bytes, reuse=config.reuse)
+        self.scheduler = Scheduler(
+            max_batch_tokens=config.max_batch_tokens,
+            max_rows=config.max_rows,
+            share=config.reuse,
+        )
+        self._max_batch_tokens = config.max_batch_tokens
+        self._weights = weights_version(model)
+
+    def add(self, row: Row) -> None:
+        self.scheduler.add(row)
+
+    @property
+    def idle(self) -> bool:
+        return self.scheduler.idle
+
+    def step(self) -> None:
+        """One forward over whatever is waiting and running, and everything that follows from it."""
+        self._drop_cancelled()
+        self._admit()
+        batch = self.scheduler.batch()
+        if not batch:
+            return
+        for part, logits in self._forward(batch):
+            self._advance(part, logits)
+        self.cache.make_room()
+
+    def fail_all(self, error: BaseException) -> None:
+        for row in self.scheduler.everyone():
+            self._end(row, error)
+
+    def close(self) -> None:
+        self.cache.clear()
+        self.runner.close()
+
+    def stats(self) -> CoreStats:
+        return CoreStats(
+            forwards=self.runner.forwards,
+            forwarded_tokens=self.runner.tokens,
+            running=len(self.scheduler.running),
+            waiting=len(self.scheduler.waiting),
+        )
+
+    def _admit(self) -> None:
+        for row in self.scheduler.admissible():
+            self._check_weights()
+            self.scheduler.start(row)
+            row.open(self.cache.open(row.request.prompt_ids, row.request.namespace))
+
+    def _check_weights(self) -> None:
+        """Held keys belong to the weights that made them; the owner may have changed those."""
+        now = weights_version(self.runner.model)
+        if now != self._weights:
+            log.info("the model's weights or adapters changed; kept tokens are dropped")
+            self._weights = now
+            self.cache.clear()
+
+    def _forward(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
+        """Forward a batch; when that fails, with less at once, in the end row by row.
+
+        Out of memory in a packed forward has no single culprit: kept tokens go first, then the
+        step is halved; only a row that fails alone fails.
+        """
+        try:
+            return [(batch, self._run(batch))]
+        except UnsupportedModel as error:
+            for work in batch:
+                self._end(work.row, error)
+            return []
+        except Exception as error:
+            if _out_of_memory(error):
+                self.cache.clear()
+            kind = type(error).__name__
+            log.warning("a forward of %d rows failed (%s); retrying", len(batch), kind)
+            return self._retry(batch, error)
+
+    def _retry(self, batch: Batch, error: Exception) -> list[tuple[Batch, Tensor]]:
+        done: list[tuple[Batch, Tensor]] = []
+        for work in batch:
+            smaller = work
+            if len(work.ids) > 1 and _out_of_memory(error):
+                half = max(1, len(work.ids) // 2)
+                smaller = type(work)(work.row, work.ids[:half], half == len(work.ids))
+            try:
+                done.append(([smaller], self._run([smaller])))
+            except Exception as alone:
+                failure = RowFailed(f"the forward of this call failed: {alone}")
+                failure.__cause__ = alone
+                self._end(work.row, failure)
+        return done
+
+    def _run(self, batch: Batch) -> Tensor:
+        inputs = []
+        for work in batch:
+            assert work.row.opened is not None  # opened when it was admitted
+            inputs.append(RowInput(work.row.opened.sequence, work.ids, work.last))
+        logits = self.runner.forward(inputs)
+        for work in batch:
+            work.row.forwarded += len(work.ids)
+        return logits
+
+    def _advance(self, batch: Batch, logits: Tensor) -> None:
+        index = 0
+        for work in batch:
+            if not work.last:
+                continue
+            row_logits = logits[index]
+            index += 1
+            if work.row.generated == 0:
+                self._keep_prompt(work.row)
+            self._choose(work.row, row_logits)
+
+    def _choose(self, row: Row, logits: Tensor) -> None:
+        try:
+            done = row.take(logits)
+        except CacheFriendlyError as error:
+            self._end(row, error)
+        except Exception as error:
+            failure = RowFailed(f"choosing a token failed: {error}")
+            failure.__cause__ = error
+            self._end(row, failure)
+        else:
+            if done is not None:
+                self._end(row, None)
+                row.channel.put(done)
+
+    def _keep_prompt(self, row: Row) -> None:
+        """A whole prompt is certain: others may share it while this row still generates."""
+        if row.opened is not None:
+            self.cache.keep(row.opened.sequence, row.ids, row.request.namespace)
+
+    def _end(self, row: Row, error: BaseException | None) -> None:
+        """Take a row out. What it forwarded is certain and kept, whatever ended it."""
+        self.scheduler.remove(row)
+        row.close(lambda opened, ids: self._keep(opened, ids, row.request.namespace))
+        if error is not None:
+            row.channel.put(error)
+
+    def _keep(self, opened: Opened, ids: list[int], namespace: str) -> None:
+        self.cache.keep(opened.sequence, ids, namespace)
+
+    def _drop_cancelled(self) -> None:
+        for row in self.scheduler.everyone():
+            if row.cancelled:
+                self._end(row, Cancelled("the call was cancelled"))
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)

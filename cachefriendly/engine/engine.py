@@ -1,0 +1,283 @@
+"""The public engine: chat requests in, replies out, with keys and values kept between calls."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from dataclasses import asdict, dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from transformers import PreTrainedModel
+
+from cachefriendly.config import EngineConfig, Sampling
+from cachefriendly.engine.call import Call
+from cachefriendly.engine.constraint import constraint_for, parser_for
+from cachefriendly.engine.core import CoreStats
+from cachefriendly.engine.loader import (
+    LoadedModel,
+    ModelSource,
+    context_window_of,
+    model_fingerprint,
+)
+from cachefriendly.engine.reply import Reply
+from cachefriendly.engine.report import ReplyRecorder
+from cachefriendly.engine.request import ChatRequest, GenerateRequest
+from cachefriendly.engine.token_engine import TokenEngine
+from cachefriendly.errors import ContextOverflow, EngineClosed
+from cachefriendly.events import CacheReport
+from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.store.manager import CacheStats
+
+__all__ = ["Engine", "EngineStats"]
+
+REPORTS_KEPT = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the engine started. ``hit_ratio`` is reused over all prompt tokens."""
+
+    calls: int
+    prompt_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    hit_ratio: float
+    core: CoreStats
+    cache: CacheStats
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class _Live:
+    """What exists once the model is loaded; an Engine without it is only a description."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
+        model, tokenizer = loaded.model, loaded.tokenizer
+        self.loaded = loaded
+        self.window = context_window_of(model, config.context_window)
+        self.prompts = PromptBuilder(
+            tokenizer,
+            policy=config.history,
+            clock=config.clock,
+            model_fingerprint=model_fingerprint(model),
+        )
+        self.tokens = TokenEngine(model, tokenizer, self.prompts.decoder, config)
+
+
+class Engine:
+    """A local transformers model whose keys and values stay alive between calls.
+
+    Example:
+        >>> engine = Engine.from_pretrained("path/or/hub-id")
+        >>> request = ChatRequest(messages=(Message("user", "Hello"),))
+        >>> engine.chat(request).result().message.content
+
+    The model stays its owner's: outside the engine's own steps its attention is what it was, and
+    `close` gives it back. All methods may be called from any thread.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, tokenizer: Any, config: EngineConfig | None = None
+    ) -> None:
+        name = getattr(model.config, "name_or_path", "") or type(model).__name__
+        self._init(LoadedModel(model, tokenizer), name, config or EngineConfig())
+
+    def _init(self, source: LoadedModel | ModelSource, name: str, config: EngineConfig) -> None:
+        self.config = config
+        self.model_name = name
+        self._source = source
+        self._lock = threading.Lock()
+        self._state: _Live | None = None
+        self._closed = False
+        self._recorder = ReplyRecorder(kept=REPORTS_KEPT, reuse=config.reuse)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        model: str,
+        *,
+        tokenizer: str | None = None,
+        gguf_file: str | None = None,
+        dtype: str = "auto",
+        device_map: str | None = None,
+        config: EngineConfig | None = None,
+    ) -> Engine:
+        """An engine over a local path or hub id. Nothing is loaded before it is needed, and equal
+        arguments give the same open engine, so two adapters hold one copy of the weights.
+
+        Args:
+            gguf_file: name of a GGUF file inside ``model``.
+            dtype: ``"auto"`` (the checkpoint's) or a torch dtype name.
+            device_map: passed to transformers (needs accelerate).
+        """
+        source = ModelSource(str(model), tokenizer, gguf_file, dtype, device_map)
+        config = config or EngineConfig()
+        with _SHARED_LOCK:
+            engine = _SHARED.get((source, config))
+            if engine is None or engine._closed:
+                engine = cls.__new__(cls)
+                engine._init(source, source.name, config)
+                _SHARED[source, config] = engine
+            return engine
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self._live().loaded.model
+
+    @property
+    def tokenizer(self) -> Any:
+        return self._live().loaded.tokenizer
+
+    @property
+    def context_window(self) -> int:
+        """Tokens that one sequence may have, prompt and reply together."""
+        return self._live().window
+
+    def load(self) -> Self:
+        """Load the model now instead of at the first call."""
+        self._live()
+        return self
+
+    def token_ids(self, text: str) -> list[int]:
+        """Ids of a text on its own; control tokens in it are structure, as in a prompt."""
+        return list(self._live().prompts.encode_text(text))
+
+    def count_tokens(self, text: str) -> int:
+        return len(self.token_ids(text))
+
+    def count_message_tokens(self, request: ChatRequest) -> int:
+        """Prompt tokens that a request would have, generation prompt included."""
+        return len(self._live().prompts.build(request).ids)
+
+    def chat(self, request: ChatRequest) -> Call:
+        """Start a call. Returns at once; the reply arrives through the `Call`.
+
+        Raises:
+            RequestError: the request cannot be served (its subclasses say why).
+            UnsupportedModel: the architecture does not run exactly.
+            EngineClosed: the engine was closed.
+        """
+        live = self._live()
+        grammar = constraint_for(request, live.prompts.dialect)
+        built = live.prompts.build(request)
+        limits = self._with_limit(request, len(built.ids), live)
+        row = GenerateRequest(
+            prompt_ids=built.ids,
+            sampling=limits,
+            namespace=request.namespace,
+            grammar=grammar,
+        )
+        return self._submit(live, request, built, row)
+
+    def prefill(self, request: ChatRequest) -> Call:
+        """Forward a history and keep it, without generating: work done while a tool still runs.
+
+        The result has an empty message; the next `chat` that continues this history reuses it.
+        """
+        live = self._live()
+        built = live.prompts.build(request, generation_prompt=False)
+        sampling = self._with_limit(request, len(built.ids), live)
+        row = GenerateRequest(built.ids, sampling, request.namespace, prefill_only=True)
+        return self._submit(live, request, built, row)
+
+    @property
+    def last_report(self) -> CacheReport | None:
+        """The report of the call that finished last."""
+        return self._recorder.last
+
+    def reports(self) -> list[CacheReport]:
+        """Reports of finished calls, oldest first, the last 1,000."""
+        return self._recorder.all()
+
+    def stats(self) -> EngineStats:
+        totals = self._recorder.totals()
+        core, cache = self._live().tokens.stats()
+        prompt = totals.prompt_tokens
+        return EngineStats(
+            calls=totals.calls,
+            prompt_tokens=prompt,
+            reused_tokens=totals.reused_tokens,
+            generated_tokens=totals.generated_tokens,
+            hit_ratio=totals.reused_tokens / prompt if prompt else 0.0,
+            core=core,
+            cache=cache,
+        )
+
+    def clear(self) -> None:
+        """Drop all kept tokens that no running call uses. Transcripts stay."""
+        self._live().tokens.clear()
+
+    def forget(self, *, namespace: str) -> None:
+        """Drop a namespace's kept tokens and transcripts."""
+        live = self._live()
+        live.tokens.forget(namespace)
+        live.prompts.forget(namespace)
+
+    def close(self) -> None:
+        """End the engine thread, free every buffer and give the model back. Safe to repeat."""
+        with self._lock:
+            self._closed = True
+            live, self._state = self._state, None
+        if live is not None:
+            live.tokens.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        return self  # frameworks copy models freely; weights and keys exist once
+
+    def __reduce__(self) -> Any:
+        raise TypeError("an Engine cannot be pickled; build it in the process that uses it")
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "loaded" if self._state else "not loaded"
+        return f"Engine({self.model_name!r}, {state})"
+
+    def _live(self) -> _Live:
+        with self._lock:
+            if self._closed:
+                raise EngineClosed("the engine is closed; create a new Engine")
+            if self._state is None:
+                source = self._source
+                loaded = source.load() if isinstance(source, ModelSource) else source
+                self._state = _Live(loaded, self.config)
+                weakref.finalize(self, self._state.tokens.close)
+            return self._state
+
+    def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: _Live) -> Sampling:
+        """Sampling with ``max_tokens`` resolved: never beyond the context window."""
+        room = live.window - prompt_tokens
+        if room < 1:
+            raise ContextOverflow(
+                f"the prompt has {prompt_tokens} tokens, but the context window is {live.window}; "
+                "shorten the history (a window or summary memory) or raise context_window"
+            )
+        wanted = request.sampling.max_tokens or self.config.default_max_tokens
+        return replace(request.sampling, max_tokens=min(wanted, room))
+
+    def _submit(
+        self, live: _Live, request: ChatRequest, built: BuiltPrompt, generate: GenerateRequest
+    ) -> Call:
+        parser = parser_for(request, live.prompts.dialect, built)
+        finish, leave = self._recorder.callbacks(live.prompts, built, generate)
+        reply = Reply(live.prompts.decoder(), parser, finish, leave)
+        running = live.tokens.submit(generate)
+        return Call(running.channel, reply, running.cancel, self)
+
+
+# Shared engines live as long as somebody uses them.
+_SHARED: weakref.WeakValueDictionary[tuple[ModelSource, EngineConfig], Engine] = (
+    weakref.WeakValueDictionary()
+)
+_SHARED_LOCK = threading.Lock()

@@ -1,0 +1,84 @@
+"""Where a model comes from, and loading it once."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+
+from cachefriendly.compat_transformers import text_config
+from cachefriendly.errors import ConfigError
+
+__all__ = ["LoadedModel", "ModelSource", "context_window_of", "model_fingerprint"]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """transformers' own objects."""
+
+    model: PreTrainedModel
+    tokenizer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A local path or hub id and how to load it. ``dtype="auto"`` is the checkpoint's."""
+
+    model: str
+    tokenizer: str | None = None
+    gguf_file: str | None = None
+    dtype: str = "auto"
+    device_map: str | None = None
+
+    def load(self) -> LoadedModel:
+        """Load weights and tokenizer; transformers shows its own progress bars.
+
+        Raises:
+            ConfigError: the dtype is unknown.
+            OSError: transformers' own, when the path or hub id cannot be read.
+        """
+        options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}
+        tokenizer = AutoTokenizer.from_pretrained(self.tokenizer or self.model, **options)
+        if self.device_map is not None:
+            options["device_map"] = self.device_map
+        model = AutoModelForCausalLM.from_pretrained(self.model, dtype=self._dtype(), **options)
+        return LoadedModel(model, tokenizer)
+
+    @property
+    def name(self) -> str:
+        """What reports and metadata call the model: a folder's own name, or the hub id."""
+        path = Path(self.model)
+        return path.resolve().name if path.is_dir() else self.model
+
+    def _dtype(self) -> Any:
+        if self.dtype == "auto":
+            return "auto"
+        found = getattr(torch, self.dtype, None)
+        if not isinstance(found, torch.dtype):
+            raise ConfigError(f"dtype={self.dtype!r} is unknown; use 'auto' or a torch dtype name")
+        return found
+
+
+def context_window_of(model: PreTrainedModel, wanted: int | None) -> int:
+    """Tokens per sequence: the option, else what the model was built for.
+
+    Raises:
+        ConfigError: more than the model's positions reach, or nobody says how many.
+    """
+    config = text_config(model)
+    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    if wanted is None and limit is None:
+        raise ConfigError("the model does not say its context length; set context_window=")
+    if wanted is not None and limit is not None and wanted > limit:
+        raise ConfigError(f"context_window={wanted} exceeds the model's {limit} positions")
+    return int(wanted if wanted is not None else limit)  # type: ignore[arg-type]
+
+
+def model_fingerprint(model: PreTrainedModel) -> str:
+    """Eight hex digits over architecture, configuration and dtype; part of every handle."""
+    payload = f"{type(model).__name__} {model.dtype} {model.config.to_json_string()}"
+    return hashlib.blake2b(payload.encode(), digest_size=4).hexdigest()

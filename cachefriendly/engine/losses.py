@@ -1,0 +1,37 @@
+"""Why known tokens were forwarded again: what the prompt could not keep, and what was not held."""
+
+from __future__ import annotations
+
+from cachefriendly.engine.request import RowDone
+from cachefriendly.events import Loss, MissReason
+from cachefriendly.prompt.builder import BuiltPrompt
+from cachefriendly.prompt.losses import common_prefix
+
+__all__ = ["losses_of"]
+
+
+def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, ...]:
+    """The prompt's own losses, then those of the kept keys.
+
+    After a generation the last chosen token has no keys yet, so one token less than was known is
+    no loss.
+    """
+    if not reuse:
+        return (Loss(MissReason.REUSE_OFF, 0, 0, fix="EngineConfig(reuse=True)"),)
+    parent = built.provenance.parent if built.provenance else None
+    if parent is None:
+        return built.losses if done.reused_tokens else (*built.losses, _FIRST)
+    known = min(common_prefix(parent.ids(), built.ids), len(built.ids)) - 1
+    lost = known - done.reused_tokens
+    if lost <= 0:
+        return built.losses
+    evicted = Loss(
+        MissReason.EVICTED,
+        tokens_lost=lost,
+        first_differing_token=done.reused_tokens,
+        fix="raise kv_bytes, or keep fewer conversations at once",
+    )
+    return (*built.losses, evicted)
+
+
+_FIRST = Loss(MissReason.FIRST_CALL, 0, 0)

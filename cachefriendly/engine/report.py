@@ -1,0 +1,106 @@
+"""Keeps the reports of finished calls and turns a row's end into a chat result."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from cachefriendly.engine.losses import losses_of
+from cachefriendly.engine.request import GenerateRequest, RowDone
+from cachefriendly.events import CacheReport, ChatResult, FinishReason
+from cachefriendly.messages import Message
+from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.tools.stream import ParsedReply
+
+__all__ = ["ReplyRecorder", "Totals"]
+
+Finish = Callable[[RowDone, ParsedReply], ChatResult]
+Leave = Callable[[tuple[int, ...], ParsedReply], None]
+
+
+@dataclass(slots=True)
+class Totals:
+    """Sums over finished calls."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    reused_tokens: int = 0
+    generated_tokens: int = 0
+
+
+class ReplyRecorder:
+    """Thread safe: replies finish in their callers' threads."""
+
+    def __init__(self, *, kept: int, reuse: bool) -> None:
+        self._reports: deque[CacheReport] = deque(maxlen=kept)
+        self._reuse = reuse
+        self._totals = Totals()
+        self._lock = threading.Lock()
+
+    @property
+    def last(self) -> CacheReport | None:
+        with self._lock:
+            return self._reports[-1] if self._reports else None
+
+    def all(self) -> list[CacheReport]:
+        with self._lock:
+            return list(self._reports)
+
+    def totals(self) -> Totals:
+        with self._lock:
+            return replace(self._totals)
+
+    def callbacks(
+        self, prompts: PromptBuilder, built: BuiltPrompt, request: GenerateRequest
+    ) -> tuple[Finish, Leave]:
+        """What a `Reply` calls when its row ended, and when its caller left early."""
+
+        def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
+            report = self._report(built, done)
+            message = _message(parsed)
+            output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
+            if not request.prefill_only:
+                message = replace(message, handle=prompts.commit(built, output, message))
+            return ChatResult(message, _reason(done, message), report, built.ids, output)
+
+        def leave(ids: tuple[int, ...], parsed: ParsedReply) -> None:
+            prompts.commit(built, ids, _message(parsed))
+
+        return finish, leave
+
+    def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
+        report = CacheReport(
+            prompt_tokens=len(built.ids),
+            reused_tokens=done.reused_tokens,
+            prefilled_tokens=done.prefilled_tokens,
+            generated_tokens=done.sampled_tokens,
+            forwarded_tokens=done.forwarded_tokens,
+            ttft_s=done.ttft_s,
+            total_s=done.total_s,
+            losses=losses_of(built, done, reuse=self._reuse),
+        )
+        with self._lock:
+            self._reports.append(report)
+            self._totals.calls += 1
+            self._totals.prompt_tokens += report.prompt_tokens
+            self._totals.reused_tokens += report.reused_tokens
+            self._totals.generated_tokens += report.generated_tokens
+        return report
+
+
+def _message(parsed: ParsedReply) -> Message:
+    return Message(
+        role="assistant",
+        content=parsed.content,
+        tool_calls=parsed.tool_calls,
+        invalid_tool_calls=parsed.invalid_tool_calls,
+        reasoning=parsed.reasoning,
+    )
+
+
+def _reason(done: RowDone, message: Message) -> FinishReason:
+    if message.tool_calls:
+        return "tool_calls"
+    return "length" if done.reason == "length" else "stop"

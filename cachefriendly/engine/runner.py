@@ -1,0 +1,109 @@
+"""The packed runner: one forward for the new tokens of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Ordered
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from cachefriendly.compat_transformers import cache_argument, text_config
+from cachefriendly.errors import UnsupportedModel
+from cachefriendly.kv.attention import PassThroughCache, Takeover
+from cachefriendly.kv.plan import RowPlan, SlotTable, StepPlan, running
+from cachefriendly.kv.sequence import Sequence
+
+__all__ = ["PackedRunner", "RowInput"]
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput:
+    """New tokens of one row. ``logits`` False: a prefill chunk that is not the prompt's last."""
+
+    sequence: Sequence
+    ids: Ordered[int]
+    logits: bool = True
+
+
+class PackedRunner:
+    """Runs rows of unequal length in one forward of shape [1, T], exactly.
+
+    Owns the model's attention while open; `close` gives the model back.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.forwards = 0
+        self.tokens = 0
+        self._takeover = Takeover(model)
+        self._slots = SlotTable()
+        self._cache_argument = cache_argument(model)
+        self._layers: int = text_config(model).num_hidden_layers
+        embedding: Any = model.get_input_embeddings()
+        self._device: torch.device = embedding.weight.device
+
+    def close(self) -> None:
+        self._takeover.undo()
+
+    def forward(self, rows: Ordered[RowInput]) -> Tensor:
+        """Forward the rows' new tokens and count them as held.
+
+        Returns:
+            float32 logits [rows with ``logits``, vocab], in row order.
+
+        Raises:
+            UnsupportedModel: attention did not see what it must; nothing was counted.
+        """
+        if self.model.training:
+            raise UnsupportedModel("the model is in training mode; call model.eval()")
+        plan, ids, positions, last = self._plan(rows)
+        try:
+            with torch.inference_mode(), running(plan):
+                output = self.model(
+                    input_ids=ids,
+                    position_ids=positions,
+                    use_cache=True,
+                    logits_to_keep=last,
+                    **{self._cache_argument: PassThroughCache()},
+                )
+            plan.check(self._layers)
+        except BaseException:
+            for row in rows:
+                row.sequence.abort()
+            raise
+        for row in rows:
+            row.sequence.commit()
+        self.forwards += 1
+        self.tokens += plan.tokens
+        logits: Tensor = output.logits[0, : self._wanted(rows)]
+        return logits.float()
+
+    def _plan(self, rows: Ordered[RowInput]) -> tuple[StepPlan, Tensor, Tensor, Tensor]:
+        plans: list[RowPlan] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        last: list[int] = []
+        for row in rows:
+            plan = RowPlan(len(ids), row.sequence, len(row.ids))
+            plans.append(plan)
+            ids += row.ids
+            positions += range(plan.past, plan.past + plan.n)
+            if row.logits:
+                last.append(len(ids) - 1)
+        # An index tensor, never an int: an int makes some models drop query tokens inside.
+        # It must not be empty; a step of prefill chunks alone asks for one row and ignores it.
+        keep = torch.tensor(last or [len(ids) - 1], device=self._device)
+        step = StepPlan(plans, len(ids), self._slots)
+        return (
+            step,
+            torch.tensor([ids], device=self._device),
+            torch.tensor([positions], device=self._device),
+            keep,
+        )
+
+    @staticmethod
+    def _wanted(rows: Ordered[RowInput]) -> int:
+        return sum(row.logits for row in rows)

@@ -1,0 +1,75 @@
+"""From a row's logits to its next id: transformers' own processors, one generator per row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from cachefriendly.compat_transformers import generation_config_for, logits_processors
+from cachefriendly.config import Sampling
+from cachefriendly.errors import RowFailed
+
+__all__ = ["Sampler", "generation_settings"]
+
+
+def generation_settings(sampling: Sampling) -> dict[str, object]:
+    """This call's settings under transformers' names; what is None stays the model's own."""
+    settings: dict[str, object] = {
+        name: value
+        for name in ("top_p", "top_k", "min_p", "repetition_penalty")
+        if (value := getattr(sampling, name)) is not None
+    }
+    if sampling.temperature is not None:
+        settings["do_sample"] = sampling.temperature > 0
+        if sampling.temperature > 0:
+            settings["temperature"] = float(sampling.temperature)
+    return settings | dict(sampling.extra)
+
+
+class Sampler:
+    """Chooses ids for one row. A seed gives the same ids alone and in a batch, because processors
+    see this row only and the generator belongs to the request.
+
+    Raises:
+        RequestError: a setting is unknown to transformers or refused by it.
+    """
+
+    def __init__(self, model: PreTrainedModel, sampling: Sampling, prompt_ids: list[int]) -> None:
+        settings = generation_settings(sampling)
+        room = sampling.max_tokens or 1
+        config = generation_config_for(model, settings, len(prompt_ids), room)
+        self._sample = bool(config.do_sample)
+        prompt = torch.tensor([prompt_ids])
+        self._processors = logits_processors(model, config, prompt)
+        # Processors want all ids of the row in one tensor: one that grows in place.
+        self._ids = torch.empty(1, len(prompt_ids) + room, dtype=torch.long)
+        self._ids[0, : len(prompt_ids)] = prompt
+        self._length = len(prompt_ids)
+        self._generator = torch.Generator()
+        if sampling.seed is not None:
+            self._generator.manual_seed(sampling.seed)
+        else:
+            self._generator.seed()
+
+    def choose(self, logits: Tensor, allowed: Tensor | None = None) -> int:
+        """The next id from float32 logits [vocab]; ``allowed`` [vocab] bool is a grammar's mask."""
+        scores = logits.cpu()[None]
+        if self._processors:
+            scores = self._processors(self._ids[:, : self._length], scores)  # type: ignore[arg-type]
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed, float("-inf"))
+        best = scores.max()
+        if not torch.isfinite(best):
+            raise RowFailed(
+                f"no token can be chosen: the best of {scores.shape[1]} logits is {best}"
+            )
+        if not self._sample:
+            return int(scores.argmax())
+        weights = torch.softmax(scores, -1)
+        return int(torch.multinomial(weights, 1, generator=self._generator))
+
+    def push(self, token: int) -> None:
+        """Count a chosen id as part of the row."""
+        self._ids[0, self._length] = token
+        self._length += 1

@@ -1,0 +1,141 @@
+"""Messages, tools and tool calls as frozen values: what adapters convert to and from."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias, get_args
+
+from cachefriendly.errors import RequestError
+
+__all__ = [
+    "InvalidToolCall",
+    "Message",
+    "Role",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "canonical_json",
+    "check_conversation",
+    "message_digest",
+]
+
+Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
+ToolChoice: TypeAlias = Literal["auto", "none", "required"] | tuple[Literal["name"], str]
+"""``"auto"``, ``"none"``, ``"required"`` (any tool) or ``("name", tool_name)``."""
+
+ROLES: tuple[str, ...] = get_args(Role)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call the model made. ``arguments`` keep the order in which the model wrote them."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class InvalidToolCall:
+    """A call that could not be parsed: data, never dropped. ``raw`` is the text as generated."""
+
+    raw: str
+    error: str
+    name: str | None = None
+    id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool offered to the model. ``parameters`` is a JSON Schema of type object."""
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """One message of a conversation.
+
+    ``handle`` names the generation that produced an assistant message (see
+    `cachefriendly.prompt.transcript`); it is a hint that is always verified against the content.
+    """
+
+    role: Role
+    content: str
+    tool_calls: tuple[ToolCall, ...] = ()
+    invalid_tool_calls: tuple[InvalidToolCall, ...] = ()
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning: str | None = None
+    handle: str | None = None
+
+    def without_handle(self) -> Message:
+        return replace(self, handle=None)
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with sorted keys and no whitespace: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def message_digest(message: Message) -> bytes:
+    """Identity of a message's content (16 bytes), blind to whatever frameworks change in passing.
+
+    Surrounding whitespace of assistant text, the key order of arguments, call ids, handles and
+    reasoning do not count (frameworks drop reasoning and handles). ``False`` and ``0`` differ.
+    """
+    text = message.content.strip() if message.role == "assistant" else message.content
+    calls = [[call.name, call.arguments] for call in message.tool_calls]
+    invalid = [call.raw.strip() for call in message.invalid_tool_calls]
+    payload = canonical_json([message.role, message.name, text, calls, invalid])
+    return hashlib.blake2b(payload.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def check_conversation(messages: Sequence[Message]) -> None:
+    """Refuse what no template can mean.
+
+    Raises:
+        RequestError: the list is empty, a role is unknown, content is not text, or a tool result
+            answers no earlier call.
+    """
+    if not messages:
+        raise RequestError("the message list is empty; send at least one message")
+    open_calls: set[str] = set()
+    seen_call = False
+    for index, message in enumerate(messages):
+        _check_message(index, message)
+        if message.role == "assistant":
+            ids = [call.id for call in message.tool_calls]
+            ids += [call.id for call in message.invalid_tool_calls]
+            open_calls.update(ids)
+            seen_call = seen_call or bool(ids)
+        if message.role == "tool":
+            _check_tool_result(index, message, open_calls, seen_call)
+
+
+def _check_message(index: int, message: Message) -> None:
+    if message.role not in ROLES:
+        raise RequestError(
+            f"message {index}: unknown role {message.role!r}; use one of {', '.join(ROLES)}"
+        )
+    if not isinstance(message.content, str):
+        kind = type(message.content).__name__
+        raise RequestError(
+            f"message {index} ({message.role}): content is {kind}, but this model reads text only; "
+            "send a string"
+        )
+
+
+def _check_tool_result(index: int, message: Message, open_calls: set[str], seen_call: bool) -> None:
+    known = message.tool_call_id in open_calls or (not message.tool_call_id and seen_call)
+    if not known:
+        raise RequestError(
+            f"message {index}: tool result for call {message.tool_call_id!r}, but no earlier "
+            "assistant message made that call; keep the assistant message with its tool_calls "
+            "in the history"
+        )

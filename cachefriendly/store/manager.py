@@ -1,0 +1,161 @@
+"""The kept keys and values of an engine: prefix trees under one byte budget."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from cachefriendly.kv.extent import Ledger, Piece
+from cachefriendly.kv.sequence import Segment
+from cachefriendly.kv.sequence import Sequence as KVSequence
+from cachefriendly.store.tree import Match, Node, PrefixTree
+
+__all__ = ["CacheStats", "KVCacheManager", "Opened"]
+
+# Below this share of an extent the kept tokens are copied out, so that the rest can be freed.
+COPY_OUT_BELOW = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class CacheStats:
+    """Counters of the kept tokens. ``bytes`` are physical: a shared extent counts once."""
+
+    bytes: int
+    budget: int
+    extents: int
+    tokens: int
+    nodes: int
+    evictions: int
+    evicted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A sequence opened on what was held. Call `release` once the sequence is committed."""
+
+    sequence: KVSequence
+    release: Callable[[], None]
+
+    @property
+    def reused(self) -> int:
+        return self.sequence.length
+
+
+class KVCacheManager:
+    """Opens sequences on the longest held prefix, keeps finished ones, evicts the least recent.
+
+    Prefixes are separated by ``key`` (namespace and whatever else changes the keys' meaning).
+    Not thread safe: the engine thread owns it; `Engine` posts other callers' requests to it.
+    """
+
+    def __init__(self, budget: int, *, reuse: bool = True) -> None:
+        self.ledger = Ledger()
+        self._budget = budget
+        self._reuse = reuse
+        self._clock = count(1)
+        self._trees: dict[str, PrefixTree[Segment]] = {}
+        self._evictions = 0
+        self._evicted_tokens = 0
+
+    def lookup(self, ids: Sequence[int], key: str = "") -> int:
+        """Tokens of ``ids`` that are held, without touching anything."""
+        tree = self._trees.get(key)
+        return tree.match(ids).length if tree else 0
+
+    def open(self, ids: Sequence[int], key: str = "") -> Opened:
+        """A sequence on the longest held prefix of ``ids``; nothing is copied.
+
+        At most ``len(ids) - 1`` tokens are taken over: one must be forwarded to get logits.
+        """
+        if not self._reuse:
+            return Opened(KVSequence(self.ledger), _nothing)
+        tree = self._tree(key)
+        match = tree.match(ids[:-1])
+        tree.touch(match)
+        sequence = KVSequence(self.ledger, _pieces(match))
+        return Opened(sequence, tree.hold(match))
+
+    def keep(self, sequence: KVSequence, ids: Sequence[int], key: str = "") -> None:
+        """Hold what a sequence forwarded: the first ``sequence.length`` of ``ids``."""
+        if not self._reuse or sequence.length == 0:
+            return
+        held = tuple(ids[: sequence.length])
+        whole = sequence.segment(0, sequence.length)
+        self._tree(key).insert(held, whole)
+        whole.release()
+
+    def make_room(self, wanted: int = 0) -> int:
+        """Evict least recently used leaves until ``wanted`` more bytes fit; returns bytes freed."""
+        target = self._budget - wanted
+        before = self.ledger.bytes
+        if before <= target:
+            return 0
+        heap = [
+            (leaf.last_used, id(leaf), leaf, tree)
+            for tree in self._trees.values()
+            for leaf in tree.leaves()
+            if not leaf.leases
+        ]
+        heapq.heapify(heap)
+        while heap and self.ledger.bytes > target:
+            _, _, leaf, tree = heapq.heappop(heap)
+            parent = self._evict(tree, leaf)
+            if parent is not None and parent.is_leaf and not parent.leases:
+                heapq.heappush(heap, (parent.last_used, id(parent), parent, tree))
+        return before - self.ledger.bytes
+
+    def forget(self, key: str) -> None:
+        """Drop everything under a key that is not in use right now."""
+        tree = self._trees.get(key)
+        if tree is not None:
+            tree.clear()
+
+    def clear(self) -> None:
+        for tree in self._trees.values():
+            tree.clear()
+
+    def stats(self) -> CacheStats:
+        trees = self._trees.values()
+        return CacheStats(
+            bytes=self.ledger.bytes,
+            budget=self._budget,
+            extents=self.ledger.extents,
+            tokens=sum(tree.tokens for tree in trees),
+            nodes=sum(1 for tree in trees for _ in tree.nodes()),
+            evictions=self._evictions,
+            evicted_tokens=self._evicted_tokens,
+        )
+
+    def _tree(self, key: str) -> PrefixTree[Segment]:
+        return self._trees.setdefault(key, PrefixTree(self._clock))
+
+    def _evict(self, tree: PrefixTree[Segment], leaf: Node[Segment]) -> Node[Segment] | None:
+        self._evictions += 1
+        self._evicted_tokens += len(leaf.ids)
+        parent = tree.evict(leaf)
+        if parent is not None and parent.value.kept_share() < COPY_OUT_BELOW:
+            old = parent.value
+            parent.value = old.compacted(self.ledger)
+            old.release()
+        return parent
+
+
+def _pieces(match: Match[Segment]) -> list[Piece]:
+    """The matched pieces; neighbours in one extent are joined, so that the tip stays appendable."""
+    pieces: list[Piece] = []
+    for node in match.nodes:
+        last = node is match.nodes[-1]
+        taken = node.value.take(0, match.partial if last else len(node.ids))
+        for piece in taken.pieces:
+            if pieces and pieces[-1].extent is piece.extent and pieces[-1].stop == piece.start:
+                pieces[-1] = Piece(piece.extent, pieces[-1].start, piece.stop)
+            else:
+                pieces.append(piece)
+        taken.release()
+    return pieces
+
+
+def _nothing() -> None:
+    return None

@@ -1,0 +1,67 @@
+"""Partial attention merged by log-sum-exp equals one attention."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cachefriendly.kv.kernels import attend, attend_math, attend_part, fold, merge, unfold
+
+
+@given(
+    cuts=st.lists(st.integers(1, 40), min_size=1, max_size=6),
+    n=st.integers(1, 5),
+    group=st.sampled_from([1, 2, 3]),
+    seed=st.integers(0, 1000),
+)
+def test_parts_merge_to_the_whole(cuts: list[int], n: int, group: int, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    total, kv_heads, dim = sum(cuts), 2, 16
+    query = torch.randn(1, kv_heads * group, n, dim, generator=generator) * 3
+    key = torch.randn(1, kv_heads, total, dim, generator=generator)
+    value = torch.randn(1, kv_heads, total, dim, generator=generator)
+    parts, start = [], 0
+    for cut in cuts:
+        k, v = key[:, :, start : start + cut], value[:, :, start : start + cut]
+        out, lse = attend_part(fold(query, kv_heads), k, v, scale=0.25)
+        heads = kv_heads * group
+        parts.append((unfold(out, heads), unfold(lse.unsqueeze(-1), heads).squeeze(-1)))
+        start += cut
+    merged, lse = merge(parts)
+    whole, whole_lse = attend_math(query, key, value, scale=0.25)
+    torch.testing.assert_close(merged, whole, atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(lse, whole_lse, atol=2e-6, rtol=1e-5)
+    torch.testing.assert_close(attend(query, key, value, scale=0.25), whole, atol=2e-6, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["query", "key"])
+def test_empty_parts_are_refused_before_the_kernel(shape: str) -> None:
+    """The private kernel would kill the process (EVIDENCE F11)."""
+    query = torch.zeros(1, 2, 0 if shape == "query" else 1, 16)
+    key = torch.zeros(1, 2, 0 if shape == "key" else 1, 16)
+    with pytest.raises(ValueError, match="at least one query and one key"):
+        attend_part(query, key, key, scale=1.0)
+
+
+def test_strided_and_uneven_tensors_take_plain_math() -> None:
+    """A non-contiguous last dimension is silently wrong in the kernel, uneven widths raise."""
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(1, 2, 3, 16, generator=generator)
+    key = torch.randn(1, 2, 16, 9, generator=generator).transpose(2, 3)
+    value = torch.randn(1, 2, 9, 8, generator=generator)
+    out, lse = attend_part(query, key, value, scale=0.3)
+    want, want_lse = attend_math(query, key.contiguous(), value, scale=0.3)
+    torch.testing.assert_close(out, want)
+    torch.testing.assert_close(lse, want_lse)
+
+
+def test_bf16_parts_are_merged_in_float32() -> None:
+    parts = [
+        (torch.ones(1, 1, 1, 4, dtype=torch.bfloat16), torch.tensor([[[8.0]]])),
+        (torch.zeros(1, 1, 1, 4, dtype=torch.bfloat16), torch.tensor([[[0.0]]])),
+    ]
+    out, lse = merge(parts)
+    assert out.dtype == torch.bfloat16
+    assert lse.dtype == torch.float32
