@@ -1,0 +1,112 @@
+"""The chat engine against a scripted engine: what enters memory, and what a reader gets."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock
+from llama_index.core.chat_engine import SimpleChatEngine as StockSimpleChatEngine
+from llama_index.core.memory import Memory
+
+from cachefriendly.errors import RequestError
+from cachefriendly.messages import Message
+from cachefriendly_li import (
+    CacheFriendlyChatEngine,
+    CacheFriendlyLLM,
+    ChatMemoryBuffer,
+    SimpleChatEngine,
+)
+
+Scripted = Callable[..., Any]
+REPLY = Message("assistant", " An |answer.\n", reasoning="hm", handle="cf1:0:1")
+
+
+def engine_on(engine: Any, **options: Any) -> SimpleChatEngine:
+    return SimpleChatEngine.from_defaults(llm=CacheFriendlyLLM(engine=engine), **options)
+
+
+def test_names_and_arguments_are_those_of_the_stock_class(scripted: Scripted) -> None:
+    assert CacheFriendlyChatEngine is SimpleChatEngine
+    assert issubclass(SimpleChatEngine, StockSimpleChatEngine)
+    with pytest.raises(ValueError, match="Cannot specify both"):
+        engine_on(scripted(REPLY), system_prompt="a", prefix_messages=[])
+    stock_memory = engine_on(scripted(REPLY), memory_cls=Memory)._memory
+    assert isinstance(stock_memory, Memory)
+    memory = ChatMemoryBuffer.from_defaults(token_limit=10, tokenizer_fn=str.split)
+    assert engine_on(scripted(REPLY), memory=memory)._memory is memory
+
+
+async def test_every_way_of_chatting_stores_the_reply_as_generated(scripted: Scripted) -> None:
+    engine = scripted(REPLY)
+    chat = engine_on(engine, system_prompt="Be brief.")
+    assert chat.chat("1").response == " An |answer.\n"
+    assert (await chat.achat("2")).response == " An |answer.\n"
+    assert list(chat.stream_chat("3").response_gen) == [" An ", "answer.\n"]
+    stream = await chat.astream_chat("4")
+    assert [delta async for delta in stream.async_response_gen()] == [" An ", "answer.\n"]
+    assert str(stream) == "An answer."
+    replies = [m for m in chat.chat_history if m.role == "assistant"]
+    assert [m.content for m in replies] == [" An |answer.\n"] * 4
+    assert {m.additional_kwargs["cachefriendly"] for m in replies} == {"cf1:0:1"}
+    assert all(isinstance(m.blocks[0], ThinkingBlock) for m in replies)
+
+
+def test_the_history_is_append_only(scripted: Scripted) -> None:
+    engine = scripted(REPLY)
+    chat = engine_on(engine, system_prompt="Be brief.")
+    for number in range(3):
+        list(chat.stream_chat(str(number)).response_gen)
+    first, second, third = (request.messages for request in engine.requests)
+    assert first == (Message("system", "Be brief."), Message("user", "0"))
+    assert second[:2] == first
+    assert third[: len(second)] == second
+    assert second[2] == REPLY
+
+
+def test_reset_and_a_history_of_ones_own(scripted: Scripted) -> None:
+    engine = scripted(REPLY)
+    chat = engine_on(engine, chat_history=[ChatMessage("old"), ChatMessage("a", role="assistant")])
+    assert len(chat.chat_history) == 2
+    chat.reset()
+    assert chat.chat_history == []
+    chat.chat("hi", chat_history=[ChatMessage("new"), ChatMessage("b", role="assistant")])
+    assert [m.content for m in engine.requests[0].messages] == ["new", "b", "hi"]
+
+
+def test_the_history_leaves_room_for_the_reply(scripted: Scripted) -> None:
+    chat = engine_on(scripted(REPLY))
+    assert chat._memory.token_limit == 2048 * 3 // 4
+
+
+def test_a_stream_that_fails_tells_its_reader(scripted: Scripted) -> None:
+    engine = scripted(REPLY)
+    chat = engine_on(engine)
+
+    def broken(messages: Any, **kwargs: Any) -> Any:
+        yield from list(CacheFriendlyLLM(engine=engine).stream_chat(messages))[:1]
+        raise RequestError("boom")
+
+    object.__setattr__(chat._llm, "stream_chat", broken)
+    reader = chat.stream_chat("hi").response_gen
+    with pytest.raises(RequestError, match="boom"):
+        list(reader)
+    assert [m.role.value for m in chat.chat_history] == ["user"]
+
+
+def test_waiting_for_a_token_takes_no_cpu(scripted: Scripted) -> None:
+    engine = scripted(REPLY)
+    chat = engine_on(engine)
+
+    def slow(messages: Any, **kwargs: Any) -> Any:
+        chunks = list(CacheFriendlyLLM(engine=engine).stream_chat(messages))
+        time.sleep(0.5)
+        yield from chunks
+
+    object.__setattr__(chat._llm, "stream_chat", slow)
+    response = chat.stream_chat("hi")
+    before = time.thread_time()
+    list(response.response_gen)
+    assert time.thread_time() - before < 0.1
