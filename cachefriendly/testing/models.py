@@ -46,6 +46,7 @@ _RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "sliding_window": 8,
             "layer_types": _BOTH_KINDS,
+            "max_position_embeddings": 131072,  # what its default yarn factor of 32 is made for
             "num_local_experts": 4,
             "num_experts_per_tok": 2,
         },
