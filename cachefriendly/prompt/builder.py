@@ -17,7 +17,7 @@ from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.digests import chain_digests, digest_of
 from cachefriendly.prompt.disguise import Disguise, disguise_for, texts_of_message, texts_of_value
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
-from cachefriendly.prompt.losses import common_prefix, find_losses
+from cachefriendly.prompt.losses import Circumstances, common_prefix, find_losses
 from cachefriendly.prompt.schema import canonical_tools, check_tool_names
 from cachefriendly.prompt.stage import Setting, Stage
 from cachefriendly.prompt.template import check_arguments, template_source
@@ -179,6 +179,9 @@ class PromptBuilder:
         chain, inputs = identity
         ids = tuple(draft.ids)
         source = stage.setting.template.source
+        tokens = stage.setting.tokens
+        prints_time = "strftime_now" in source
+        now = Circumstances(request.messages, inputs, stage.moment, prints_time, tokens.decode)
         origin = Provenance(
             parent=draft.tip or found.latest,
             opening=composition.opening,
@@ -196,7 +199,7 @@ class PromptBuilder:
             namespace=request.namespace,
             reasoning_open=composition.opening.rfind("<think>")
             > composition.opening.rfind("</think>"),
-            losses=find_losses(ids, inputs, composition.rewrites, found, request.messages),
+            losses=find_losses(ids, composition.rewrites, found, now),
             provenance=origin,
         )
 

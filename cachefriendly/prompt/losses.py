@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import compress
 
 from cachefriendly.events import Loss, MissReason
@@ -11,16 +12,29 @@ from cachefriendly.messages import Message
 from cachefriendly.prompt.compose import Rewrite
 from cachefriendly.prompt.transcript import Recognition, Record
 
-__all__ = ["common_prefix", "find_losses"]
+__all__ = ["Circumstances", "common_prefix", "find_losses"]
 
 _INPUTS = (
     (MissReason.SYSTEM_CHANGED, "system", "keep volatile values out of the system message"),
     (MissReason.TOOLS_CHANGED, "tools", "offer the same tools in every call of a conversation"),
     (MissReason.ARGUMENTS_CHANGED, "template_arguments", "keep them equal within a conversation"),
+    (MissReason.ARGUMENTS_CHANGED, "clock", "use clock='session' to freeze the time it prints"),
 )
 _FIX_REWRITE = "use history='append' to keep replies as they were generated"
 _FIX_EDIT = "send replies back unchanged"
 _EXCERPT = 200
+_EXCERPT_IDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a prompt was built from, as far as it can explain a loss."""
+
+    messages: Sequence[Message]
+    inputs: Sequence[bytes]
+    moment: datetime
+    prints_time: bool
+    decode: Callable[[Sequence[int]], str]
 
 
 def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
@@ -36,26 +50,29 @@ def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
 
 
 def find_losses(
-    ids: Sequence[int],
-    inputs: Sequence[bytes],
+    prompt: Sequence[int],
     rewrites: Sequence[Rewrite],
     found: Recognition,
-    messages: Sequence[Message],
+    now: Circumstances,
 ) -> tuple[Loss, ...]:
     """Every reason that applies; the first carries the tokens, the others none."""
     previous = _previous(found)
     if previous is None:
         return ()
     held = previous.ids()
-    kept = common_prefix(held, ids)
+    kept = common_prefix(held, prompt)
     if kept == len(held):
         return ()
     lost = len(held) - kept
     losses = [
-        *_input_losses(previous, inputs, kept),
-        *_edit_losses(found, messages, kept),
+        *_input_losses(previous, now, kept),
+        *_edit_losses(found, now.messages, kept),
         *_rewrite_losses(rewrites, kept),
     ]
+    if not losses:
+        before, after = (now.decode(ids[kept : kept + _EXCERPT_IDS]) for ids in (held, prompt))
+        reason = MissReason.TEMPLATE_REWROTE_HISTORY
+        losses.append(Loss(reason, 0, kept, before=before, after=after, fix=_FIX_REWRITE))
     return tuple(loss if number else _with_tokens(loss, lost) for number, loss in enumerate(losses))
 
 
@@ -64,8 +81,9 @@ def _previous(found: Recognition) -> Record | None:
     return max(candidates, key=lambda record: record.stop, default=None)
 
 
-def _input_losses(previous: Record, inputs: Sequence[bytes], kept: int) -> list[Loss]:
-    changed = [old != new for old, new in zip(previous.inputs, inputs, strict=True)]
+def _input_losses(previous: Record, now: Circumstances, kept: int) -> list[Loss]:
+    changed = [old != new for old, new in zip(previous.inputs, now.inputs, strict=True)]
+    changed.append(now.prints_time and previous.moment != now.moment)
     return [
         Loss(reason, 0, kept, field=field, fix=fix)
         for reason, field, fix in compress(_INPUTS, changed)
