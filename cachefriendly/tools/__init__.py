@@ -1,0 +1,1 @@
+"""Token ids to tool calls and back: dialects, the reply parser, schemas and grammars."""
