@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from cachefriendly.testing import templates
 from cachefriendly.testing.counting import EmbeddingCount, embedding_counter
+from cachefriendly.testing.law import LawReport, LogitRecord, recorded_logits
 from cachefriendly.testing.models import ARCHITECTURES, tiny_model
 from cachefriendly.testing.oracle import cold_generate, cold_logits
 from cachefriendly.testing.tokenizer import byte_tokenizer
@@ -11,10 +12,13 @@ from cachefriendly.testing.tokenizer import byte_tokenizer
 __all__ = [
     "ARCHITECTURES",
     "EmbeddingCount",
+    "LawReport",
+    "LogitRecord",
     "byte_tokenizer",
     "cold_generate",
     "cold_logits",
     "embedding_counter",
+    "recorded_logits",
     "templates",
     "tiny_model",
 ]
