@@ -116,7 +116,8 @@ class PlainJsonParser(ReplyParser):
             self._kind = "text"
 
     def _named_tool(self) -> bool:
-        name = _NAME.search(self._pending, self._start)
+        # Only what was scanned: how much text lies behind it depends on how it was split.
+        name = _NAME.search(self._pending, self._start, self._scanned)
         return name is not None and name[1] in self._names
 
     def _settle_call(self) -> None:

@@ -7,7 +7,8 @@ import re
 import threading
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 from cachefriendly.errors import MissingExtra, RequestError, SchemaError
 
@@ -37,6 +38,10 @@ class Vocabulary:
     end-of-sequence ids).
     """
 
+    # A memo: it changes speed only, and an entry goes with its tokenizer.
+    _made: ClassVar[WeakKeyDictionary[Any, dict[object, Vocabulary]]] = WeakKeyDictionary()
+    _making = threading.Lock()
+
     def __init__(self, backend: Any, n_vocab: int, stop_ids: Iterable[int]) -> None:
         self.n_vocab = n_vocab
         self.stop_ids = frozenset(stop_ids)
@@ -49,6 +54,8 @@ class Vocabulary:
         cls, tokenizer: Any, n_vocab: int, *, stop_ids: Iterable[int] | None = None
     ) -> Vocabulary:
         """Of a transformers tokenizer; ``stop_ids`` default to its end-of-sequence id.
+
+        Equal arguments give the same vocabulary while the tokenizer lives and gets no new tokens.
 
         Raises:
             RequestError: the tokenizer is a slow one, or no id ends a reply.
@@ -65,7 +72,12 @@ class Vocabulary:
             raise RequestError(
                 f"no end-of-sequence id below {n_vocab} among {ids!r}; a grammar needs one to stop"
             )
-        return cls(backend, n_vocab, usable)
+        key = (n_vocab, frozenset(usable), len(tokenizer))
+        with cls._making:
+            made = cls._made.setdefault(tokenizer, {})
+            if key not in made:
+                made[key] = cls(backend, n_vocab, usable)
+            return made[key]
 
     @property
     def tokenizer(self) -> LLTokenizer:

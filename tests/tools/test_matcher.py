@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import sys
 from collections.abc import Mapping
@@ -181,6 +182,16 @@ def test_an_id_that_is_not_allowed_is_replaced(vocabulary: Vocabulary) -> None:
         assert taken != token
 
 
+def test_strings_take_text_only(vocabulary: Vocabulary, demo_tokenizer: Any) -> None:
+    matcher = GrammarMatcher(json_grammar({"type": "string"}, what="x"), vocabulary, max_tokens=9)
+    write(matcher, vocabulary, '"a')
+    allowed = matcher.allowed()
+    texts = [vocabulary.tokenizer.decode_bytes([int(i)]) for i in allowed.nonzero()]
+    assert len(texts) > 40_000
+    assert not any(byte < 0x20 for text in texts for byte in text)
+    assert not allowed[demo_tokenizer.all_special_ids].any()
+
+
 def test_numbers_and_strings_stop_at_the_budget(
     vocabulary: Vocabulary, demo_tokenizer: Any
 ) -> None:
@@ -212,6 +223,21 @@ def test_logits_may_be_wider_or_narrower_than_the_tokenizer(demo_tokenizer: Any)
         assert allowed.dtype is torch.bool
         assert not allowed[size:].any()
         assert max(run(matcher, vocabulary, 0, {})) < n_vocab
+
+
+def test_equal_arguments_give_one_vocabulary(demo_tokenizer: Any) -> None:
+    size = len(demo_tokenizer)
+    first = Vocabulary.from_tokenizer(demo_tokenizer, size)
+    assert Vocabulary.from_tokenizer(demo_tokenizer, size) is first
+    assert Vocabulary.from_tokenizer(demo_tokenizer, size, stop_ids=[0, 2]) is not first
+    assert Vocabulary.from_tokenizer(copy.deepcopy(demo_tokenizer), size) is not first
+
+
+def test_the_owners_tokenizer_is_left_as_it_was(demo_tokenizer: Any) -> None:
+    own = copy.deepcopy(demo_tokenizer)
+    own.backend_tokenizer.enable_truncation(7)
+    assert Vocabulary.from_tokenizer(own, len(own)).tokenizer.vocab_size == len(own)
+    assert own.backend_tokenizer.truncation["max_length"] == 7
 
 
 def test_a_vocabulary_needs_a_fast_tokenizer_and_a_stop_id(demo_tokenizer: Any) -> None:
