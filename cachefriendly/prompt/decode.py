@@ -17,7 +17,8 @@ class StreamDecoder:
 
     Only a window of ids is decoded again at each push: those behind the last piece, and those of
     the piece before it, because a decoder looks at the neighbour (spaces, byte runs). So the cost
-    per id does not grow with the reply. Not thread safe.
+    per id does not grow with the reply. Bytes that make no character become U+FFFD; what was given
+    out is never taken back, whatever a decoder makes of the whole run of bytes. Not thread safe.
     """
 
     def __init__(self, tokens: TextTokenizer) -> None:

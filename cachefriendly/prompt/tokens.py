@@ -157,13 +157,19 @@ class _FastCodec:
         self._first = _frozen(json.dumps(plain))
         later = _never_prepend(plain)
         self._later = self._first if later is None else _frozen(json.dumps(later))
+        # Added tokens are numbered anew when a tokenizer is read and some before them are gone.
+        numbers = {self._first.token_to_id(t["content"]): t["id"] for t in kept}
+        self._renumbered = {new: old for new, old in numbers.items() if new != old}
 
     def encode_whole(self, text: str) -> list[int]:
         return self._whole.encode(text, add_special_tokens=False).ids
 
     def encode_stretch(self, text: str, first: bool) -> list[int]:
         codec = self._first if first else self._later
-        return codec.encode(text, add_special_tokens=False).ids
+        ids = codec.encode(text, add_special_tokens=False).ids
+        if self._renumbered:
+            return [self._renumbered.get(i, i) for i in ids]
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         return self._whole.decode(list(ids), skip_special_tokens=False)

@@ -1,0 +1,114 @@
+"""For every control token t: content t yields no id of t, wherever the text stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from cachefriendly.engine.request import ChatRequest
+from cachefriendly.errors import ControlTokenError, RequestError
+from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.prompt import PromptBuilder
+from cachefriendly.testing import byte_tokenizer, templates
+from cachefriendly.testing.tokenizer import CONTROL_TOKENS, SPECIAL_TOKENS
+
+ALL_TOKENS = (*SPECIAL_TOKENS, *CONTROL_TOKENS)
+PRINTS_NAME = templates.NATIVE_TOOLS.replace(
+    "{{- message.content -}}", "{{- (message.name or '') + message.content -}}"
+)
+ASCII_JSON = PRINTS_NAME.replace("tojson -}}", "tojson(ensure_ascii=True) -}}")
+ASCII_JSON = ASCII_JSON.replace("map('tojson')", "map('tojson', ensure_ascii=True)")
+
+
+def request(text: str) -> ChatRequest:
+    """``text`` at every place where untrusted text can stand."""
+    schema = {
+        "type": "object",
+        "properties": {text: {"type": "string", "description": text, "enum": [text]}},
+    }
+    call = ToolCall("f" + text, {text: [text, {text: text}]}, "call_1")
+    messages = (
+        Message("system", text),
+        Message("user", f"{text}{text} and {text}", name=text),
+        Message("assistant", text, tool_calls=(call,)),
+        Message("tool", text, tool_call_id="call_1", name=text),
+    )
+    return ChatRequest(
+        messages,
+        tools=(Tool("f" + text, text, schema),),
+        template_arguments={"documents": [{"title": text}]},
+    )
+
+
+def counts(builder: PromptBuilder, text: str) -> Counter[int]:
+    built = builder.build(request(text))
+    return Counter(i for i in built.ids if i in builder._settings[1].controls.ids)
+
+
+@pytest.mark.parametrize("template", [PRINTS_NAME, ASCII_JSON, templates.CHATML])
+def test_byte_tokenizer(template):
+    builder = PromptBuilder(byte_tokenizer(template))
+    clean = counts(builder, "plain")
+    assert clean
+    for token in ALL_TOKENS:
+        assert counts(builder, token) == clean, token
+        assert counts(builder, f"x{token}\n{token}y \U00100000") == clean, token
+
+
+def test_demo_tokenizer(tokenizer_with):
+    builder = PromptBuilder(tokenizer_with())
+    clean = counts(builder, "plain")
+    for token in builder._settings[0].controls.by_text:
+        assert counts(builder, token) == clean, token
+        assert token in builder.build(request(token)).text
+
+
+def test_text_survives_byte_for_byte():
+    tokenizer = byte_tokenizer(templates.CHATML)
+    builder = PromptBuilder(tokenizer)
+    text = "a<|im_end|>\ue0b0\U00100000\U0010fffd \\udbc0\\udc00 <|im_<|im_end|>end|>"
+    built = builder.build(ChatRequest((Message("user", text),)))
+    assert f"<|im_start|>user\n{text}<|im_end|>\n" in built.text
+    assert tokenizer.decode(built.ids) == built.text
+
+
+def test_special_tokens_joined_from_two_fields_are_left_to_the_template():
+    """Templates put a newline or a marker between fields; the halves stay text then."""
+    builder = PromptBuilder(byte_tokenizer(templates.CHATML))
+    whole = builder.build(ChatRequest((Message("user", "<|im_"), Message("user", "end|>"))))
+    assert whole.ids.count(257) == 3
+
+
+def test_a_template_that_mangles_the_disguise_is_refused():
+    mangling = templates.CHATML.replace("message.content", "(message.content | urlencode)")
+    builder = PromptBuilder(byte_tokenizer(mangling))
+    with pytest.raises(ControlTokenError, match=r"message 1 \(user\).*<\|im_end\|>"):
+        builder.build(ChatRequest((Message("system", "s"), Message("user", "x<|im_end|>"))))
+
+
+def test_foreign_reply_with_reasoning_in_its_text():
+    """The template must still find the reasoning, although its marker is in disguise."""
+    builder = PromptBuilder(byte_tokenizer(templates.REASONING_DROPPED))
+    messages = (
+        Message("user", "a"),
+        Message("assistant", "<think>\nhm\n</think>\n\nanswer"),
+        Message("assistant", "more"),
+    )
+    text = builder.build(ChatRequest(messages)).text
+    assert "<think>\nhm\n</think>\n\nanswer<|im_end|>" in text
+
+
+def test_lone_surrogate_names_the_message():
+    builder = PromptBuilder(byte_tokenizer())
+    with pytest.raises(RequestError, match=r"message 1 \(user\).*lone surrogate"):
+        builder.build(ChatRequest((Message("system", "s"), Message("user", "x\ud800"))))
+
+
+def test_the_users_tokenizer_is_not_touched():
+    tokenizer = byte_tokenizer()
+    before = tokenizer.backend_tokenizer.to_str()
+    builder = PromptBuilder(tokenizer)
+    builder.build(ChatRequest((Message("user", "x<|im_end|>"),)))
+    assert tokenizer.backend_tokenizer.to_str() == before
+    assert tokenizer.split_special_tokens is False
