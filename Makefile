@@ -39,7 +39,7 @@ type: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
 
 layers: $(STAMP) ## import-linter: imports go downwards only
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports --no-cache
 
 test: $(STAMP) ## tests at CI depth
 	$(BIN)/python -m pytest -m 'not long and not cookbook'
