@@ -8,6 +8,7 @@ from typing import Any, cast
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
 from llama_index.core.callbacks import trace_method
 from llama_index.core.chat_engine import SimpleChatEngine as StockSimpleChatEngine
+from llama_index.core.chat_engine.types import AgentChatResponse
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.settings import Settings
@@ -57,31 +58,47 @@ class SimpleChatEngine(StockSimpleChatEngine):
     def stream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> LiveChatResponse:
-        if chat_history is not None:
-            self._memory.set(chat_history)
-        self._memory.put(ChatMessage(role=MessageRole.USER, content=message))
-        history = self._memory.get(initial_token_count=self._prefix_tokens())
-        chunks = self._llm.stream_chat([*self._prefix_messages, *history])
-        response = LiveChatResponse(chat_stream=chunks)
+        messages = self._begin(message, chat_history)
+        response = LiveChatResponse(chat_stream=self._llm.stream_chat(messages))
         thread = Thread(target=response.write_response_to_history, args=(self._memory,))
         response.write_response_to_history_thread = thread
         thread.start()
         return response
 
     @trace_method("chat")
+    async def achat(
+        self, message: str, chat_history: list[ChatMessage] | None = None
+    ) -> AgentChatResponse:
+        reply = (await self._llm.achat(await self._abegin(message, chat_history))).message
+        await self._memory.aput(reply)
+        return AgentChatResponse(response=str(reply.content))
+
+    @trace_method("chat")
     async def astream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> LiveChatResponse:
-        if chat_history is not None:
-            await self._memory.aset(chat_history)
-        await self._memory.aput(ChatMessage(role=MessageRole.USER, content=message))
-        history = await self._memory.aget(initial_token_count=self._prefix_tokens())
-        chunks = await self._llm.astream_chat([*self._prefix_messages, *history])
-        response = LiveChatResponse(achat_stream=chunks)
+        messages = await self._abegin(message, chat_history)
+        response = LiveChatResponse(achat_stream=await self._llm.astream_chat(messages))
         response.awrite_response_to_history_task = asyncio.create_task(
             response.awrite_response_to_history(self._memory)
         )
         return response
+
+    def _begin(self, message: str, history: list[ChatMessage] | None) -> list[ChatMessage]:
+        """Take the user's message into memory; returns what to send."""
+        if history is not None:
+            self._memory.set(history)
+        self._memory.put(ChatMessage(role=MessageRole.USER, content=message))
+        held = self._memory.get(initial_token_count=self._prefix_tokens())
+        return [*self._prefix_messages, *held]
+
+    async def _abegin(self, message: str, history: list[ChatMessage] | None) -> list[ChatMessage]:
+        if history is not None:
+            await self._memory.aset(history)
+        await self._memory.aput(ChatMessage(role=MessageRole.USER, content=message))
+        # Counting tokens takes time, and the first count loads the tokenizer with its model.
+        prefix = await asyncio.to_thread(self._prefix_tokens)
+        return [*self._prefix_messages, *await self._memory.aget(initial_token_count=prefix)]
 
     def _prefix_tokens(self) -> int:
         tokenizer = getattr(self._memory, "tokenizer_fn", None)

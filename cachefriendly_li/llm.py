@@ -117,9 +117,14 @@ class CacheFriendlyLLM(StructuredStreams):
         )
 
     def to_payload(self) -> dict[str, Any]:
-        """What events say about this LLM; asked in the event loop, so it never opens the engine."""
-        payload = {"class_name": self.class_name(), "model_name": self.model_name}
-        return payload if self._source.opened is None else {**payload, **super().to_payload()}
+        """What events say about this LLM. Asked in the event loop, so it never opens the engine."""
+        return {
+            "class_name": self.class_name(),
+            "model_name": self.model_name,
+            "num_output": self.max_new_tokens,
+            "is_chat_model": self.is_chat_model,
+            "is_function_calling_model": True,
+        }
 
     def tokenize(self, text: str) -> list[int]:
         """Ids of a text, as a ``tokenizer_fn`` for whatever in LlamaIndex counts tokens."""
@@ -270,8 +275,8 @@ HuggingFaceLLM = CacheFriendlyLLM
 
 
 def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments as field values; None means the field's default."""
-    values = {name: value for name, value in options.items() if value is not None}
+    """Constructor arguments as field values; None means the default, except for a device map."""
+    values = {k: v for k, v in options.items() if v is not None or k == "device_map"}
     # Extra outputs of a tokenizer never reach the model here.
     values.pop("tokenizer_outputs_to_remove", None)
     unknown = sorted(set(values) - set(cls.model_fields))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
@@ -24,6 +24,14 @@ CALL_OPTIONS: Final = frozenset(
 )
 """What a call may say besides generation parameters."""
 
+_KINDS: Final[Mapping[str, type]] = {
+    "cache_namespace": str,
+    "generate_kwargs": Mapping,
+    "response_schema": Mapping,
+    "session_id": str,
+    "template_arguments": Mapping,
+    "tools": Iterable,
+}
 # How LlamaIndex's own code is to treat the reply, not what is generated.
 _IGNORED: Final = frozenset({"allow_parallel_tool_calls", "formatted", "verbose"})
 _ALIASES: Final[Mapping[str, str]] = {
@@ -41,7 +49,14 @@ def split_call(options: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, An
     """Split the keyword arguments of one call into call options and generation parameters.
 
     Generation parameters go under their own names or in ``generate_kwargs={...}``.
+
+    Raises:
+        RequestError: an option is of another kind than it must be.
     """
+    for name, kind in _KINDS.items():
+        value = options.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise RequestError(f"{name}={value!r} is not usable; give a {kind.__name__.lower()}")
     call = {name: value for name, value in options.items() if name in CALL_OPTIONS}
     generation = dict(options.get("generate_kwargs") or {})
     skip = CALL_OPTIONS | _IGNORED | {"generate_kwargs"}
@@ -59,9 +74,9 @@ def sampling(*layers: Mapping[str, Any]) -> Sampling:
     for layer in layers:
         merged.update(_standard(layer))
     known = {name: merged.pop(name) for name in list(merged) if name in _SAMPLING_NAMES}
-    for name in ("stop", "stop_token_ids"):
+    for name, kind in (("stop", str), ("stop_token_ids", int)):
         if name in known:
-            known[name] = _as_tuple(known[name])
+            known[name] = _as_tuple(name, known[name], kind)
     return Sampling.from_options(**known, extra=merged)
 
 
@@ -90,5 +105,8 @@ def _with_do_sample(options: dict[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    return (value,) if isinstance(value, str | int) else tuple(value)
+def _as_tuple(name: str, value: Any, kind: type) -> tuple[Any, ...]:
+    values = (value,) if isinstance(value, kind) else value
+    if not isinstance(values, list | tuple) or not all(isinstance(item, kind) for item in values):
+        raise RequestError(f"{name}={value!r} is not usable; give a list of {kind.__name__}")
+    return tuple(values)

@@ -76,41 +76,34 @@ class Checkpoint:
         """The engine; weights are shared with every engine opened from the same arguments."""
         from cachefriendly.engine.engine import Engine
 
-        if self.model is not None:
-            return Engine(self.model, self._tokenizer() or self._default_tokenizer(), self.config)
         options = dict(self.model_kwargs)
         if "torch_dtype" in options:
             options.setdefault("dtype", options.pop("torch_dtype"))
-        if set(options) <= _ENGINE_OPTIONS:
+        plain_tokenizer = self.tokenizer is None and not self.tokenizer_kwargs
+        if self.model is None and plain_tokenizer and set(options) <= _ENGINE_OPTIONS:
+            if "dtype" in options:
+                options["dtype"] = str(options["dtype"]).removeprefix("torch.")
+            same = self.tokenizer_name in (None, self.model_name)
             return Engine.from_pretrained(
                 self.model_name,
-                tokenizer=self._tokenizer(),
+                tokenizer=None if same else self.tokenizer_name,
                 device_map=self.device_map,
                 config=self.config,
                 **options,
             )
-        return self._open_loaded(options)
+        return Engine(self.model or self._load_model(options), self._load_tokenizer(), self.config)
 
-    def _open_loaded(self, options: Mapping[str, Any]) -> Engine:
-        """Quantization, adapters and the like: loaded by transformers, then handed over."""
+    def _load_model(self, options: Mapping[str, Any]) -> Any:
+        """Quantization and the like: loaded by transformers, then handed over."""
         from transformers import AutoModelForCausalLM
 
-        from cachefriendly.engine.engine import Engine
-
-        model = AutoModelForCausalLM.from_pretrained(
+        return AutoModelForCausalLM.from_pretrained(
             self.model_name, device_map=self.device_map, **options
         )
-        return Engine(model, self._tokenizer() or self._default_tokenizer(), self.config)
 
-    def _tokenizer(self) -> Any:
-        """The tokenizer asked for; None when it is the one that lies beside the model."""
+    def _load_tokenizer(self) -> Any:
         if self.tokenizer is not None:
             return self.tokenizer
-        if self.tokenizer_name in (None, self.model_name) and not self.tokenizer_kwargs:
-            return None
-        return self._default_tokenizer()
-
-    def _default_tokenizer(self) -> Any:
         from transformers import AutoTokenizer
 
         name = self.tokenizer_name or self.model_name

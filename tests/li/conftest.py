@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -98,29 +97,3 @@ class ScriptedEngine:
 @pytest.fixture
 def scripted() -> Callable[..., ScriptedEngine]:
     return ScriptedEngine
-
-
-class EmbeddedTokens:
-    """Counts the ids that enter the model's embedding: what was forwarded, whoever reports it."""
-
-    def __init__(self) -> None:
-        self.count = 0
-
-    def __call__(self, module: Any, args: tuple[Any, ...]) -> None:
-        self.count += args[0].numel()
-
-
-@pytest.fixture
-def embedded() -> Callable[[Any], Any]:
-    """``with embedded(engine) as seen: ...; seen.count``"""
-
-    @contextmanager
-    def counting(engine: Any) -> Iterator[EmbeddedTokens]:
-        seen = EmbeddedTokens()
-        hook = engine.model.get_input_embeddings().register_forward_pre_hook(seen)
-        try:
-            yield seen
-        finally:
-            hook.remove()
-
-    return counting

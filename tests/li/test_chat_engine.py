@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock
 from llama_index.core.chat_engine import SimpleChatEngine as StockSimpleChatEngine
-from llama_index.core.memory import Memory
+from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
 
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message
@@ -33,8 +33,8 @@ def test_names_and_arguments_are_those_of_the_stock_class(scripted: Scripted) ->
     assert issubclass(SimpleChatEngine, StockSimpleChatEngine)
     with pytest.raises(ValueError, match="Cannot specify both"):
         engine_on(scripted(REPLY), system_prompt="a", prefix_messages=[])
-    stock_memory = engine_on(scripted(REPLY), memory_cls=Memory)._memory
-    assert isinstance(stock_memory, Memory)
+    stock = engine_on(scripted(REPLY), memory_cls=StockChatMemoryBuffer)._memory
+    assert type(stock) is StockChatMemoryBuffer
     memory = ChatMemoryBuffer.from_defaults(token_limit=10, tokenizer_fn=str.split)
     assert engine_on(scripted(REPLY), memory=memory)._memory is memory
 

@@ -11,14 +11,17 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, TextBlock, ThinkingBlock, ToolCallBlock
 from llama_index.core.callbacks import CallbackManager, LlamaDebugHandler
+from llama_index.core.instrumentation import get_dispatcher
+from llama_index.core.instrumentation.event_handlers import BaseEventHandler
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.prompts import PromptTemplate
+from llama_index.core.settings import Settings
 from llama_index.core.tools import FunctionTool
 
 from cachefriendly.config import Sampling
 from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly.messages import Message, ToolCall
-from cachefriendly_li import CacheFriendlyLLM, HuggingFaceLLM
+from cachefriendly_li import CacheFriendlyLLM, HuggingFaceLLM, SimpleChatEngine
 
 Scripted = Callable[..., Any]
 REPLY = Message("assistant", "Hel|lo", handle="cf1:0:1")
@@ -62,7 +65,7 @@ def test_constructing_loads_nothing() -> None:
         cache_namespace="n",
     )
     assert isinstance(llm, FunctionCallingLLM)
-    assert llm.to_payload() == {"class_name": "CacheFriendlyLLM", "model_name": "no/such-model"}
+    assert llm.to_payload()["model_name"] == "no/such-model"
     assert pickle.loads(pickle.dumps(llm)).session_id == "s"  # noqa: S301
 
 
@@ -237,6 +240,29 @@ def test_llama_index_hears_of_every_call(scripted: Scripted) -> None:
     llm.chat(HI)
     list(llm.stream_complete("hi"))
     assert len(debug.get_llm_inputs_outputs()) == 2
+
+
+async def test_instrumentation_sees_start_progress_and_end(scripted: Scripted) -> None:
+    names: list[str] = []
+
+    class Handler(BaseEventHandler):
+        def handle(self, event: Any, **kwargs: Any) -> None:
+            names.append(event.class_name())
+
+    handler = Handler()
+    dispatcher = get_dispatcher()
+    dispatcher.add_event_handler(handler)
+    try:
+        [c async for c in await CacheFriendlyLLM(engine=scripted(REPLY)).astream_chat(HI)]
+    finally:
+        dispatcher.event_handlers.remove(handler)
+    assert names == ["LLMChatStartEvent", *["LLMChatInProgressEvent"] * 3, "LLMChatEndEvent"]
+
+
+def test_it_can_be_the_default_llm(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Settings, "_llm", None)
+    Settings.llm = CacheFriendlyLLM(engine=scripted(REPLY))
+    assert SimpleChatEngine.from_defaults().chat("hi").response == "Hel|lo"
 
 
 def test_text_blocks_before_calls(scripted: Scripted) -> None:

@@ -42,7 +42,14 @@ def test_two_names_of_one_parameter_are_refused() -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"temperature": float("nan")}, {"top_p": 2}, {"max_tokens": -1}, {"do_sample": "yes"}],
+    [
+        {"temperature": float("nan")},
+        {"top_p": 2},
+        {"max_tokens": -1},
+        {"do_sample": "yes"},
+        {"stop": 3},
+        {"stop_token_ids": ["x"]},
+    ],
 )
 def test_a_value_that_makes_no_sense_is_named(options: dict[str, Any]) -> None:
     with pytest.raises(RequestError, match=rf"{next(iter(options))}="):
@@ -62,3 +69,12 @@ def test_a_call_is_split_and_what_llama_index_adds_is_ignored() -> None:
     )
     assert call == {"session_id": "s", "tools": []}
     assert generation == {"top_k": 2, "temperature": 0.1}
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["session_id", "cache_namespace", "template_arguments", "tools", "generate_kwargs"],
+)
+def test_an_option_of_another_kind_is_named(name: str) -> None:
+    with pytest.raises(RequestError, match=f"{name}=3 is not usable; give a "):
+        split_call({name: 3})
