@@ -12,7 +12,7 @@ from cachefriendly.prompt.builder import BuiltPrompt
 from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.grammar import json_grammar
 from cachefriendly.tools.plain_text import PlainTextParser
-from cachefriendly.tools.schema import check_schema
+from cachefriendly.tools.schema import check_tools
 from cachefriendly.tools.stream import ReplyParser
 
 __all__ = ["constraint_for", "parser_for"]
@@ -26,8 +26,7 @@ def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None
         RequestError: the choice names no offered tool.
         MissingExtra: a grammar is needed and llguidance is not installed.
     """
-    for tool in request.tools:
-        check_schema(tool.parameters, what=f"tool {tool.name!r}")
+    check_tools(request.tools)
     choice = request.tool_choice
     if choice in ("auto", "none"):
         if request.response_schema is None:

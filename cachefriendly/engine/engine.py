@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import weakref
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
@@ -159,6 +160,7 @@ class Engine:
             UnsupportedModel: the architecture does not run exactly.
             EngineClosed: the engine was closed.
         """
+        started = time.perf_counter()
         live = self._live()
         grammar = constraint_for(request, live.prompts.dialect)
         built = live.prompts.build(request)
@@ -169,18 +171,19 @@ class Engine:
             namespace=request.namespace,
             grammar=grammar,
         )
-        return self._submit(live, request, built, row)
+        return self._submit(live, request, built, row, started)
 
     def prefill(self, request: ChatRequest) -> Call:
         """Forward a history and keep it, without generating: work done while a tool still runs.
 
         The result has an empty message; the next `chat` that continues this history reuses it.
         """
+        started = time.perf_counter()
         live = self._live()
         built = live.prompts.build(request, generation_prompt=False)
         sampling = self._with_limit(request, len(built.ids), live)
         row = GenerateRequest(built.ids, sampling, request.namespace, prefill_only=True)
-        return self._submit(live, request, built, row)
+        return self._submit(live, request, built, row, started)
 
     @property
     def last_report(self) -> CacheReport | None:
@@ -267,12 +270,17 @@ class Engine:
         return replace(request.sampling, max_tokens=min(wanted, room))
 
     def _submit(
-        self, live: _Live, request: ChatRequest, built: BuiltPrompt, generate: GenerateRequest
+        self,
+        live: _Live,
+        request: ChatRequest,
+        built: BuiltPrompt,
+        generate: GenerateRequest,
+        started: float,
     ) -> Call:
         parser = parser_for(request, live.prompts.dialect, built)
         finish, leave = self._recorder.callbacks(live.prompts, built, generate)
         reply = Reply(live.prompts.decoder(), parser, finish, leave)
-        running = live.tokens.submit(generate)
+        running = live.tokens.submit(generate, started=started)
         return Call(running.channel, reply, running.cancel, self)
 
 

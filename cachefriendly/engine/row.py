@@ -39,8 +39,13 @@ class Row:
     """Engine-thread state of one request. ``cancelled`` is the one field others may set."""
 
     def __init__(
-        self, request: GenerateRequest, tools: RowTools, channel: Channel[RowEvent]
+        self,
+        request: GenerateRequest,
+        tools: RowTools,
+        channel: Channel[RowEvent],
+        started: float | None = None,
     ) -> None:
+        """``started``: when the call began on `time.perf_counter`'s clock; now when None."""
         self.request = request
         self.ids: list[int] = list(request.prompt_ids)
         self.channel = channel
@@ -50,7 +55,7 @@ class Row:
         self.reused = 0
         self._tools = tools
         self._emitted = 0
-        self._started = time.perf_counter()
+        self._started = time.perf_counter() if started is None else started
         self._first: float | None = None
 
     @property

@@ -52,8 +52,8 @@ class TokenEngine:
         self._toolbox = RowToolbox(model, tokenizer, decoder)
         self._worker = Worker(Core(model, config), threads=config.threads)
 
-    def submit(self, request: GenerateRequest) -> Submitted:
-        """Start a request; returns at once.
+    def submit(self, request: GenerateRequest, *, started: float | None = None) -> Submitted:
+        """Start a request; returns at once. Times are counted from ``started``, else from now.
 
         Raises:
             RequestError: a setting is unknown or refused; raised in the caller's thread.
@@ -66,7 +66,7 @@ class TokenEngine:
             rows[0].cancelled = True
 
         channel: Channel[RowEvent] = Channel(cancel)
-        row = Row(request, tools, channel)
+        row = Row(request, tools, channel, started)
         rows.append(row)
         self._worker.post(lambda core: core.add(row))
         return Submitted(channel, cancel)

@@ -7,6 +7,7 @@ from cachefriendly.testing.counting import EmbeddingCount, embedding_counter
 from cachefriendly.testing.law import LawReport, LogitRecord, recorded_logits
 from cachefriendly.testing.models import ARCHITECTURES, tiny_model
 from cachefriendly.testing.oracle import cold_generate, cold_logits
+from cachefriendly.testing.script import scripted_replies
 from cachefriendly.testing.tokenizer import byte_tokenizer
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "cold_logits",
     "embedding_counter",
     "recorded_logits",
+    "scripted_replies",
     "templates",
     "tiny_model",
 ]
