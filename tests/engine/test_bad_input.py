@@ -1,0 +1,128 @@
+"""Bad input gets an error that names the value and the way out, in the caller's own line."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from cachefriendly import (
+    ChatRequest,
+    ConfigError,
+    ContextOverflow,
+    Engine,
+    EngineConfig,
+    Message,
+    RequestError,
+    Sampling,
+    SchemaError,
+    TemplateError,
+    Tool,
+)
+from cachefriendly.testing import byte_tokenizer, tiny_model
+
+HELLO = Message("user", "Hello")
+
+
+def chat(engine: Engine, *messages: Any, **request: Any) -> Any:
+    return engine.chat(ChatRequest(tuple(messages), **request)).result()
+
+
+def test_empty_message_list(demo_engine: Engine) -> None:
+    with pytest.raises(RequestError, match=r"message list is empty; send at least one"):
+        chat(demo_engine)
+
+
+def test_unknown_role(demo_engine: Engine) -> None:
+    with pytest.raises(RequestError, match=r"message 1: unknown role 'wizard'; use one of system"):
+        chat(demo_engine, HELLO, Message("wizard", "hi"))  # type: ignore[arg-type]
+
+
+def test_content_that_is_not_text(demo_engine: Engine) -> None:
+    image: Any = [{"type": "image", "url": "x"}]
+    with pytest.raises(RequestError, match=r"message 0 \(user\): content is list.*send a string"):
+        chat(demo_engine, Message("user", image))
+
+
+def test_tool_result_without_a_call(demo_engine: Engine) -> None:
+    result = Message("tool", "42", tool_call_id="call_9")
+    with pytest.raises(RequestError, match=r"message 1: tool result for call 'call_9'.*keep the"):
+        chat(demo_engine, HELLO, result)
+
+
+def test_prompt_longer_than_the_window() -> None:
+    config = EngineConfig(context_window=64)
+    with (
+        Engine(tiny_model("llama"), byte_tokenizer(), config) as engine,
+        pytest.raises(ContextOverflow, match=r"\d+ tokens, but the context window is 64; shorten"),
+    ):
+        chat(engine, Message("user", "x" * 100))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -0.5),
+        ("temperature", math.nan),
+        ("top_p", 1.5),
+        ("top_k", -1),
+        ("max_tokens", 0),
+        ("max_tokens", True),
+        ("repetition_penalty", 0),
+        ("seed", -1),
+        ("temperature", "hot"),
+    ],
+)
+def test_settings_out_of_range(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=rf"{name}=.* is not usable; it must be a number"):
+        Sampling(**{name: value})
+
+
+def test_unknown_options(demo_engine: Engine) -> None:
+    with pytest.raises(RequestError, match=r"unknown option 'temprature'; known: .*temperature"):
+        Sampling.from_options(temprature=1)
+    with pytest.raises(ConfigError, match=r"unknown option 'reus'; known: .*reuse"):
+        EngineConfig.from_options(reus=True)
+    with pytest.raises(RequestError, match="unknown generation option 'penalty'"):
+        chat(demo_engine, HELLO, sampling=Sampling(extra={"penalty": 2}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value"), [("history", "exactly"), ("kv_bytes", 0), ("max_rows", math.nan)]
+)
+def test_engine_options(option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=option):
+        EngineConfig(**{option: value})
+
+
+def test_schema_that_is_not_json_schema(demo_engine: Engine) -> None:
+    tool = Tool("search", "Search", {"type": "object", "properties": {"q": {"type": "text"}}})
+    with pytest.raises(SchemaError, match=r"tool 'search'.*text"):
+        chat(demo_engine, HELLO, tools=(tool,))
+
+
+def test_choice_of_a_tool_that_is_not_there(demo_engine: Engine) -> None:
+    tool = Tool("search", "Search", {"type": "object", "properties": {}})
+    with pytest.raises(RequestError, match="names 'find', but the tools are search"):
+        chat(demo_engine, HELLO, tools=(tool,), tool_choice=("name", "find"))
+    with pytest.raises(RequestError, match="needs tools, but none were given"):
+        chat(demo_engine, HELLO, tool_choice="required")
+
+
+def test_model_without_chat_template() -> None:
+    with (
+        Engine(tiny_model("llama"), byte_tokenizer(None)) as engine,
+        pytest.raises(TemplateError, match="chat_template"),
+    ):
+        chat(engine, HELLO)
+
+
+def test_budget_too_small_for_the_schema(demo_engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
+        "required": ["name", "age"],
+    }
+    with pytest.raises(RequestError, match=r"raise max_tokens to at least \d+"):
+        chat(demo_engine, HELLO, response_schema=schema, sampling=Sampling(max_tokens=3))
