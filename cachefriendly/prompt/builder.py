@@ -46,7 +46,7 @@ class PromptBuilder:
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
         self.policy = policy
-        self.transcript = transcript or Transcript()
+        self.transcript = Transcript() if transcript is None else transcript
         self._clock = clock
         self._now = now
         self._identity = digest_of(model_fingerprint.encode(), tokenizer_digest(tokenizer))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, ToolCall
@@ -11,7 +13,7 @@ from cachefriendly.prompt.stage import Stage
 
 __all__ = ["Segments", "find_segments"]
 
-_FIRST_MARKER = 0x10F000
+_MARKERS = range(0x10FFFD, 0xFFFFF, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,30 +39,29 @@ def find_segments(
 ) -> Segments | None:
     """Segment ``text``, the rendering of ``messages``, at the messages numbered ``replies``.
 
-    Each is first replaced by a plain reply that is one fresh character; where a template wants
-    calls before results, only the name of the first call. None: this template cannot be segmented.
+    Each is first replaced by a plain reply that is a fresh character of its own; where a template
+    wants calls before results, only the name of the first call is replaced. None: this template
+    cannot be segmented.
     """
-    marker = _fresh(text)
-    plain = {index: Message("assistant", marker) for index in replies}
-    calling = {index: _mark(messages[index], marker) for index in replies}
-    marks_calls = [bool(messages[index].tool_calls) for index in replies]
-    attempts = [(plain, [False] * len(replies)), (calling, marks_calls)]
-    for stand_ins, in_call in attempts[: 2 if any(marks_calls) else 1]:
+    markers = dict(zip(replies, _fresh(text, len(replies)), strict=True))
+    plain = {index: Message("assistant", marker) for index, marker in markers.items()}
+    calling = {index: _mark(messages[index], marker) for index, marker in markers.items()}
+    names = [messages[i].tool_calls[0].name if messages[i].tool_calls else None for i in replies]
+    nameless: list[str | None] = [None] * len(replies)
+    for stand_ins, called in ((plain, nameless), (calling, names))[: 2 if any(names) else 1]:
         pattern = _render_with(stage, messages, stand_ins, generation_prompt)
-        between = pattern.split(marker)
-        if len(between) != len(replies) + 1:
-            continue
-        spans = _locate(text, between)
+        between = _split(pattern, list(markers.values()), called)
+        spans = _locate(text, between) if between else None
         if spans is not None:
+            in_call = [name is not None for name in called]
             return _close_calls(text, spans, in_call, stage.setting.features.close)
     return None
 
 
-def _fresh(text: str) -> str:
-    code = _FIRST_MARKER
-    while chr(code) in text:
-        code += 1
-    return chr(code)
+def _fresh(text: str, count: int) -> list[str]:
+    used = set(text)
+    unused = (chr(code) for code in _MARKERS if chr(code) not in used)
+    return list(islice(unused, count))
 
 
 def _mark(message: Message, marker: str) -> Message:
@@ -69,6 +70,25 @@ def _mark(message: Message, marker: str) -> Message:
     first, *others = message.tool_calls
     calls = (ToolCall(marker, first.arguments, first.id), *others)
     return replace(message, tool_calls=calls)
+
+
+def _split(pattern: str, markers: Sequence[str], called: Sequence[str | None]) -> list[str] | None:
+    """Text between the markers, each of which must occur once, in order.
+
+    Only a marked name may come again, where a template heads a result with its call's name.
+    """
+    names = dict(zip(markers, called, strict=True))
+    parts = re.split(f"([{''.join(markers)}])", pattern)
+    between = [parts[0]]
+    for marker, text in zip(parts[1::2], parts[2::2], strict=True):
+        if len(between) <= len(markers) and marker == markers[len(between) - 1]:
+            between.append(text)
+            continue
+        name = names[marker]
+        if name is None or marker not in markers[: len(between) - 1]:
+            return None
+        between[-1] += name + text
+    return between if len(between) == len(markers) + 1 else None
 
 
 def _render_with(

@@ -66,7 +66,7 @@ class TextTokenizer:
     ) -> None:
         self.controls = controls
         self.whole_text = False
-        self._memo = memo or StretchMemo()
+        self._memo = StretchMemo() if memo is None else memo
         backend = getattr(tokenizer, "backend_tokenizer", None)
         self._codec: _FastCodec | _SlowCodec = (
             _FastCodec(backend, controls)
