@@ -85,18 +85,22 @@ class _Recorder:
         self, chunks: Generator[ChatResponse, None, None]
     ) -> Generator[ChatResponse, None, None]:
         for chunk in chunks:
-            self._last = chunk.message.model_copy()
-            yield chunk
+            yield self._keep(chunk)
 
     async def awatch(
         self, chunks: AsyncGenerator[ChatResponse, None]
     ) -> AsyncGenerator[ChatResponse, None]:
         async for chunk in chunks:
-            self._last = chunk.message.model_copy()
-            yield chunk
+            yield self._keep(chunk)
 
     def put(self, message: ChatMessage) -> None:
         self._memory.put(self._last or message)
 
     async def aput(self, message: ChatMessage) -> None:
         await self._memory.aput(self._last or message)
+
+    def _keep(self, chunk: ChatResponse) -> ChatResponse:
+        """What the stock class may rewrite; some versions refuse to when a block is not text."""
+        self._last = chunk.message
+        text = ChatMessage(role=chunk.message.role, content=chunk.message.content or "")
+        return ChatResponse(message=text, delta=chunk.delta)

@@ -19,7 +19,7 @@ from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.core.workflow import Context
-from pydantic import BaseModel, Field
+from pydantic import BaseModel
 
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.events import CacheReport
@@ -50,7 +50,6 @@ class City(BaseModel):
     """A city."""
 
     name: Literal["Paris", "Rome"]
-    millions: int = Field(ge=1, le=9)
 
 
 class Watch:
@@ -217,6 +216,34 @@ async def test_a_chosen_tool_streams_as_one_whole_call(llm: CacheFriendlyLLM) ->
     assert [call.tool_name for call in seen[-1]] == ["add"]
     assert set(seen[-1][0].tool_kwargs) == {"a", "b"}
     assert all(calls in ([], seen[-1]) for calls in seen)
+
+
+def test_arguments_that_come_back_in_another_order_cost_nothing(
+    llm: CacheFriendlyLLM, watch: Watch
+) -> None:
+    """Case 6: a JSON store sorts keys, drops the handle, and writes arguments as text."""
+    tools = [FunctionTool.from_defaults(add)]
+    history = [ChatMessage("What is 2 + 3?")]
+    options: dict[str, Any] = {"tool_choice": "add", "max_tokens": 40}
+    reply = llm.chat_with_tools(tools, chat_history=history, **options).message
+    (call,) = [block for block in reply.blocks if isinstance(block, ToolCallBlock)]
+    assert isinstance(call.tool_kwargs, dict)
+    turned = dict(reversed(call.tool_kwargs.items()))
+    stored = call.model_copy(update={"tool_kwargs": json.dumps(turned, indent=1)})
+    result = ChatMessage("5", role="tool", additional_kwargs={"tool_call_id": call.tool_call_id})
+    history += [ChatMessage(role="assistant", blocks=[stored]), result]
+    llm.chat_with_tools(tools, chat_history=history)
+    watch.check_warm(2)
+
+
+def test_namespaces_share_nothing(llm: CacheFriendlyLLM) -> None:
+    def cached(namespace: str) -> int:
+        reply = llm.chat([ChatMessage("A secret.")], cache_namespace=namespace, max_tokens=1)
+        return int(reply.raw["usage"]["prompt_tokens_details"]["cached_tokens"])
+
+    assert cached("alice") == 0
+    assert cached("bob") == 0
+    assert cached("alice") > 0
 
 
 async def test_structured_output_is_valid_by_construction(llm: CacheFriendlyLLM) -> None:
