@@ -1,0 +1,174 @@
+"""`create_agent` with tools and a checkpointer: every model call forwards only what is new."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from langchain.agents import create_agent
+from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
+from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
+from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from pydantic import BaseModel
+
+from cachefriendly_lc import CacheFriendlyMiddleware, ChatCacheFriendly
+from tests.lc.conftest import Embedded
+from tests.lc.usage import cache_read, forwarded_for, held_after
+
+
+@tool
+def get_weather(city: str) -> str:
+    """Look up the weather in a city."""
+    return f"It is sunny and 21 degrees in {city}."
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class CallFirst(AgentMiddleware[Any, Any, Any]):
+    """Forces a tool call as the first step of each turn: 135M parameters rarely call unasked."""
+
+    def _forced(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+        if isinstance(request.messages[-1], HumanMessage):
+            return request.override(tool_choice="any", model_settings={"max_tokens": 40})
+        return request.override(tool_choice="none", model_settings={"max_tokens": 10})
+
+    def wrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[Any], ModelResponse[Any]]
+    ) -> ModelResponse[Any]:
+        return handler(self._forced(request))
+
+    async def awrap_model_call(
+        self, request: ModelRequest[Any], handler: Callable[[Any], Awaitable[ModelResponse[Any]]]
+    ) -> ModelResponse[Any]:
+        return await handler(self._forced(request))
+
+
+QUESTIONS = ("What is the weather in Paris?", "What is 2 plus 3?")
+
+
+async def run_turn(agent: Any, question: str, config: Any, form: str) -> list[AIMessage]:
+    """One turn; the AI messages of the whole conversation so far."""
+    turn = {"messages": [HumanMessage(question)]}
+    if form == "invoke":
+        agent.invoke(turn, config)
+    elif form == "ainvoke":
+        await agent.ainvoke(turn, config)
+    elif form == "stream":
+        list(agent.stream(turn, config, stream_mode="messages"))
+    else:
+        [part async for part in agent.astream(turn, config, stream_mode="messages")]
+    messages = agent.get_state(config).values["messages"]
+    return [message for message in messages if isinstance(message, AIMessage)]
+
+
+@pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])
+async def test_each_call_of_the_loop_forwards_only_what_is_new(
+    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+) -> None:
+    agent = create_agent(
+        demo_chat,
+        [get_weather, add],
+        system_prompt="You are a helpful assistant.",
+        middleware=[CallFirst()],
+        checkpointer=InMemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "t"}}
+    replies: list[AIMessage] = []
+    for question in QUESTIONS:
+        known = len(replies)
+        replies = await run_turn(agent, question, config, form)
+        assert len(replies) == known + 2
+        assert replies[known].tool_calls
+        assert not replies[known + 1].tool_calls
+        assert embedded.taken() == sum(map(forwarded_for, replies[known:]))
+    assert cache_read(replies[0]) == 0
+    for before, after in pairwise(replies):
+        assert cache_read(after) == held_after(before)
+
+
+@pytest.mark.xfail(reason="message_digest counts the name that agents add to replies", strict=True)
+async def test_an_agent_that_signs_its_replies_keeps_the_cache(
+    demo_chat: ChatCacheFriendly,
+) -> None:
+    agent = create_agent(
+        demo_chat,
+        [get_weather],
+        middleware=[CallFirst()],
+        checkpointer=InMemorySaver(),
+        name="bob",
+    )
+    config = {"configurable": {"thread_id": "t"}}
+    asked, answered = await run_turn(agent, QUESTIONS[0], config, "invoke")
+    assert asked.name == "bob"
+    assert cache_read(answered) == held_after(asked)
+
+
+@pytest.mark.parametrize("form", ["invoke", "ainvoke"])
+async def test_middleware_prefills_the_tool_result(
+    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+) -> None:
+    def agent_with(*middleware: Any) -> Any:
+        model = demo_chat.model_copy(update={"cache_namespace": f"{form} {len(middleware)}"})
+        return create_agent(
+            model,
+            [get_weather, add],
+            middleware=[*(kind(model) for kind in middleware), CallFirst()],
+            checkpointer=InMemorySaver(),
+        )
+
+    config = {"configurable": {"thread_id": "t"}}
+    plain, early = agent_with(), agent_with(CacheFriendlyMiddleware)
+    for question in QUESTIONS:
+        stock = await run_turn(plain, question, config, form)
+        without = embedded.taken()
+        ahead = await run_turn(early, question, config, form)
+        assert embedded.taken() == without  # the same work, earlier
+        assert [m.content for m in ahead] == [m.content for m in stock]
+        assert cache_read(ahead[-1]) > cache_read(stock[-1]) + 10
+
+
+def test_middleware_keeps_the_order_of_tools(demo_chat: ChatCacheFriendly) -> None:
+    seen: list[list[str]] = []
+
+    class Shuffle(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            turned = request.tools if len(seen) % 2 else request.tools[::-1]
+            return handler(request.override(tools=turned))
+
+    class Look(AgentMiddleware[Any, Any, Any]):
+        def wrap_model_call(self, request: Any, handler: Any) -> Any:
+            seen.append([tool.name for tool in request.tools])
+            return handler(request)
+
+    agent = create_agent(
+        demo_chat,
+        [get_weather, add],
+        middleware=[Shuffle(), CacheFriendlyMiddleware(demo_chat), Look()],
+    )
+    for _ in range(3):
+        agent.invoke({"messages": [HumanMessage("Hello")]})
+    assert len(seen) == 3
+    assert seen == [seen[0]] * 3
+
+
+class Weather(BaseModel):
+    """A weather report."""
+
+    city: str
+    degrees: int
+
+
+@pytest.mark.parametrize("strategy", [ProviderStrategy, ToolStrategy])
+def test_structured_response_of_an_agent(demo_chat: ChatCacheFriendly, strategy: Any) -> None:
+    model = demo_chat.model_copy(update={"max_tokens": 64})
+    agent = create_agent(model, [], response_format=strategy(Weather))
+    done = agent.invoke({"messages": [HumanMessage("It is 21 degrees in Paris.")]})
+    assert isinstance(done["structured_response"], Weather)
