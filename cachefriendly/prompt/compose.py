@@ -53,23 +53,50 @@ def compose(
     text = stage.render(messages, generation_prompt=generation_prompt)
     opening = _opening(stage, messages, text) if generation_prompt else ""
     composer = _Composer(stage, messages, policy)
-    replies = sorted(known)
-    segments = None
-    if replies:
-        segments = find_segments(
-            stage, text, messages, replies, generation_prompt=generation_prompt
-        )
-    if segments is None:
-        composer.rewrites += [
-            Rewrite(MissReason.TEMPLATE_REWROTE_HISTORY, index, known[index], "")
-            for index in replies
-        ]
-        composer.draft.write(text)
+    placed, segments = _placed(stage, text, messages, sorted(known), generation_prompt)
+    unplaced = [index for index in sorted(known) if index not in placed]
+    composer.rewrites += [
+        Rewrite(MissReason.TEMPLATE_REWROTE_HISTORY, index, known[index], "") for index in unplaced
+    ]
+    behind = None
+    if restart is not None and restart in unplaced:
+        behind = _behind(stage, messages[: restart + 1], text)
+    if restart is not None and behind is not None:
+        composer.draft.restart_from(known[restart], restart)
+        composer.draft.write(behind)
     else:
-        composer.walk(segments, replies, known, restart)
+        composer.walk(segments, placed, known, restart)
     base = composer.draft.base(opening)
     composer.draft.tokenize_run()
     return Composition(composer.draft, opening, base, tuple(composer.rewrites))
+
+
+def _placed(
+    stage: Stage,
+    text: str,
+    messages: Sequence[Message],
+    replies: Sequence[int],
+    generation_prompt: bool,
+) -> tuple[Sequence[int], Segments]:
+    """The replies that can be found in ``text``: all of them, those without calls, or none."""
+    plain = [index for index in replies if not messages[index].tool_calls]
+    for chosen in (replies, plain):
+        if chosen:
+            found = find_segments(
+                stage, text, messages, chosen, generation_prompt=generation_prompt
+            )
+            if found is not None:
+                return chosen, found
+    return (), Segments((text,), (), ())
+
+
+def _behind(stage: Stage, history: Sequence[Message], text: str) -> str | None:
+    """What follows the last reply of ``history`` in ``text``, its turn close included."""
+    before = stage.render(history, generation_prompt=False)
+    close = stage.setting.features.close
+    if not close or not before.endswith(close) or not text.startswith(before):
+        return None
+    return close + text[len(before) :]
 
 
 def _opening(stage: Stage, messages: Sequence[Message], text: str) -> str:

@@ -54,7 +54,7 @@ def find_segments(
         spans = _locate(text, between) if between else None
         if spans is not None:
             in_call = [name is not None for name in called]
-            return _close_calls(text, spans, in_call, stage.setting.features.close)
+            return _close_calls(text, spans, in_call, _closes(stage))
     return None
 
 
@@ -130,15 +130,25 @@ def _locate(text: str, between: Sequence[str]) -> list[tuple[int, int]] | None:
 
 
 def _close_calls(
-    text: str, spans: list[tuple[int, int]], in_call: Sequence[bool], close: str
+    text: str, spans: list[tuple[int, int]], in_call: Sequence[bool], closes: Sequence[str]
 ) -> Segments | None:
     """Extend the blocks that were marked inside a call up to the turn close."""
     between, blocks, start = [], [], 0
     for (_, left), (right, limit), calls in zip(spans, spans[1:], in_call, strict=False):
-        stop = text.find(close, right, limit) if calls else right
-        if stop < 0 or (calls and not close):
+        found = (text.find(close, right, limit) for close in closes)
+        stop = next((place for place in found if place >= 0), -1) if calls else right
+        if stop < 0:
             return None
         between.append(text[start:left])
         blocks.append(text[left:stop])
         start = stop
     return Segments((*between, text[start:]), tuple(blocks), tuple(in_call))
+
+
+def _closes(stage: Stage) -> list[str]:
+    """What may end a turn with calls: the close of a plain reply, else its last control token."""
+    close = stage.setting.features.close
+    tail = ""
+    for piece, control_id in stage.setting.controls.split(close):
+        tail = piece if control_id is not None else tail + piece
+    return [part for part in (close, tail) if part]
