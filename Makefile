@@ -64,7 +64,8 @@ cookbook: $(STAMP) ## execute every notebook
 bench: $(STAMP) ## run the benchmarks; results go to benchmarks/results
 	set -e; for file in benchmarks/bench_*.py; do $(BIN)/python $$file; done
 
-docs: $(STAMP) ## execute the code in README and docs
+docs: $(STAMP) ## rewrite the module table, execute the code in README and docs
+	$(BIN)/python docs/module_table.py
 	$(BIN)/python -m pytest tests/docs
 
 clean: ## remove everything that can be made again, the venvs included

@@ -37,9 +37,7 @@ def bare(model: Any, prompt: list[int]) -> None:
 
 def request_of(words: int) -> ChatRequest:
     text = (WORDS * (words // 15 + 1))[: words * 5]
-    sampling = Sampling(
-        max_tokens=NEW_TOKENS, temperature=0, extra={"min_new_tokens": NEW_TOKENS}
-    )
+    sampling = Sampling(max_tokens=NEW_TOKENS, temperature=0, extra={"min_new_tokens": NEW_TOKENS})
     return ChatRequest((Message("user", text),), sampling=sampling)
 
 
@@ -57,7 +55,10 @@ def main() -> None:
         prompt = list(engine.chat(request).result().prompt_ids)
         bare(model, prompt)
         times = alternate(
-            {"engine": lambda r=request: engine.chat(r).result(), "bare": lambda p=prompt: bare(model, p)},
+            {
+                "engine": lambda r=request: engine.chat(r).result(),
+                "bare": lambda p=prompt: bare(model, p),
+            },
             rounds=rounds,
         )
         rows.append(
