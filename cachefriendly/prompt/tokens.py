@@ -71,7 +71,7 @@ class TextTokenizer:
         self._codec: _FastCodec | _SlowCodec = (
             _FastCodec(backend, controls)
             if isinstance(backend, Tokenizer)
-            else _SlowCodec(tokenizer, controls)
+            else _SlowCodec(tokenizer)
         )
         self.context = self._decoding_context()
 
@@ -178,9 +178,8 @@ class _FastCodec:
 class _SlowCodec:
     """A tokenizer written in Python: one lock around each whole call."""
 
-    def __init__(self, tokenizer: Any, controls: ControlSet) -> None:
+    def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        self._controls = controls
         self._lock = threading.Lock()
 
     def encode_whole(self, text: str) -> list[int]:
