@@ -43,21 +43,76 @@ def text_config(model: PreTrainedModel) -> Any:
     return model.config.get_text_config(decoder=True)
 
 
+# Fields that choose one of the next ids for one row; they reach transformers' processors.
+EFFECTIVE = frozenset(
+    {
+        "bad_words_ids",
+        "begin_suppress_tokens",
+        "do_sample",
+        "encoder_no_repeat_ngram_size",
+        "encoder_repetition_penalty",
+        "epsilon_cutoff",
+        "eta_cutoff",
+        "exponential_decay_length_penalty",
+        "forced_bos_token_id",
+        "forced_eos_token_id",
+        "min_length",
+        "min_new_tokens",
+        "min_p",
+        "no_repeat_ngram_size",
+        "remove_invalid_values",
+        "renormalize_logits",
+        "repetition_penalty",
+        "sequence_bias",
+        "suppress_tokens",
+        "temperature",
+        "top_h",
+        "top_k",
+        "top_p",
+        "typical_p",
+        "watermarking_config",
+    }
+)
+# Fields that say the same under another name here.
+ELSEWHERE = {
+    "eos_token_id": "stop_token_ids",
+    "max_length": "max_tokens (new tokens only)",
+    "max_new_tokens": "max_tokens",
+    "max_time": "a timeout",
+    "stop_strings": "stop",
+}
+
+
+def _refuse_settings(settings: Mapping[str, Any]) -> None:
+    """Refuse what is unknown, and what would be accepted without any effect."""
+    defaults = vars(GenerationConfig()) | GenerationConfig._get_default_generation_params()
+    for name, value in settings.items():
+        if name not in defaults:
+            raise RequestError(
+                f"unknown generation option {name!r}; it is not a field of "
+                "transformers.GenerationConfig"
+            )
+        if name in ELSEWHERE:
+            raise RequestError(f"generation option {name!r} is set with {ELSEWHERE[name]} here")
+        harmless = value is None or value == defaults[name] or (name == "use_cache" and value)
+        if name not in EFFECTIVE and not harmless:
+            raise RequestError(
+                f"generation option {name}={value!r} has no effect on this engine (it generates "
+                "one reply, token by token); leave it out"
+            )
+
+
 def generation_config_for(
     model: PreTrainedModel, settings: Mapping[str, Any], prompt_tokens: int, max_new_tokens: int
 ) -> GenerationConfig:
     """The model's generation config with this call's settings on top, merged as `generate` does.
 
     Raises:
-        RequestError: a setting is not a field of `GenerationConfig`, or transformers refuses it.
+        RequestError: a setting is not a field of `GenerationConfig`, has no effect here, or
+            transformers refuses it.
     """
+    _refuse_settings(settings)
     config = copy.deepcopy(model.generation_config)
-    unknown = [name for name in settings if not hasattr(config, name)]
-    if unknown:
-        raise RequestError(
-            f"unknown generation option {unknown[0]!r}; it is not a field of "
-            "transformers.GenerationConfig"
-        )
     try:
         config.update(**GenerationConfig._get_default_generation_params(), defaults_only=True)
         config.update(

@@ -52,7 +52,7 @@ def _from_pipeline(llm: Any, config: EngineConfig | None) -> Engine:
         )
     from cachefriendly.engine.engine import Engine
 
-    return Engine(model, tokenizer, config=config or EngineConfig())
+    return Engine.of(model, tokenizer, config or EngineConfig())
 
 
 def _from_checkpoint(model: str, load: dict[str, Any], config: EngineConfig | None) -> Engine:

@@ -91,7 +91,8 @@ class Checkpoint:
                 config=self.config,
                 **options,
             )
-        return Engine(self.model or self._load_model(options), self._load_tokenizer(), self.config)
+        model = self.model or self._load_model(options)
+        return Engine.of(model, self._load_tokenizer(), self.config)
 
     def _load_model(self, options: Mapping[str, Any]) -> Any:
         """Quantization and the like: loaded by transformers, then handed over."""

@@ -10,7 +10,7 @@ from cachefriendly.errors import RequestError
 from cachefriendly.messages import Tool
 from cachefriendly.prompt.builder import BuiltPrompt
 from cachefriendly.tools.dialect import Dialect
-from cachefriendly.tools.grammar import json_grammar
+from cachefriendly.tools.grammar import calls_or_answer, json_grammar
 from cachefriendly.tools.plain_text import PlainTextParser
 from cachefriendly.tools.schema import check_tools
 from cachefriendly.tools.stream import ReplyParser
@@ -27,12 +27,16 @@ def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None
         MissingExtra: a grammar is needed and llguidance is not installed.
     """
     check_tools(request.tools)
-    choice = request.tool_choice
-    if choice in ("auto", "none"):
-        if request.response_schema is None:
-            return None
-        return json_grammar(request.response_schema, what="the response schema")
-    return dialect.call_grammar(_chosen(request.tools, choice))
+    choice, schema = request.tool_choice, request.response_schema
+    what = "the response schema"
+    if choice not in ("auto", "none"):
+        return dialect.call_grammar(_chosen(request.tools, choice))
+    if schema is None:
+        return None
+    if choice == "none" or not request.tools:
+        return json_grammar(schema, what=what)
+    # An agent with a response format: each reply is a call, or the final answer.
+    return calls_or_answer(dialect.call_grammar(request.tools), schema, what=what)
 
 
 def parser_for(request: ChatRequest, dialect: Dialect, built: BuiltPrompt) -> ReplyParser:

@@ -13,9 +13,9 @@ from cachefriendly.config import EngineConfig
 from cachefriendly.engine.row import Row
 from cachefriendly.engine.runner import PackedRunner, RowInput
 from cachefriendly.engine.scheduler import Batch, Scheduler
-from cachefriendly.engine.weights import weights_version
+from cachefriendly.engine.weights import WeightsWatch
 from cachefriendly.errors import CacheFriendlyError, Cancelled, RowFailed, UnsupportedModel
-from cachefriendly.store.manager import KVCacheManager, Opened
+from cachefriendly.store.manager import KVCacheManager
 
 __all__ = ["Core", "CoreStats"]
 
@@ -44,7 +44,8 @@ class Core:
             share=config.reuse,
         )
         self._max_batch_tokens = config.max_batch_tokens
-        self._weights = weights_version(model)
+        self._weights = WeightsWatch(model)
+        self._generation = 0
 
     def add(self, row: Row) -> None:
         self.scheduler.add(row)
@@ -56,6 +57,7 @@ class Core:
     def step(self) -> None:
         """One forward over whatever is waiting and running, and everything that follows from it."""
         self._drop_cancelled()
+        self._watch(self._weights.changed())
         self._admit()
         batch = self.scheduler.batch()
         if not batch:
@@ -80,18 +82,32 @@ class Core:
             waiting=len(self.scheduler.waiting),
         )
 
+    def held(self, ids: tuple[int, ...], namespace: str) -> int:
+        """How many of these ids a call would find held right now."""
+        return self.cache.lookup(ids, self._key(namespace))
+
+    def forget(self, namespace: str) -> None:
+        self.cache.forget(self._key(namespace))
+
     def _admit(self) -> None:
         for row in self.scheduler.admissible():
-            self._check_weights()
+            self._watch(self._weights.changed_at_all())
             self.scheduler.start(row)
-            row.open(self.cache.open(row.request.prompt_ids, row.request.namespace))
+            key = self._key(row.request.namespace)
+            row.open(self.cache.open(row.request.prompt_ids, key), key)
 
-    def _check_weights(self) -> None:
-        """Held keys belong to the weights that made them; the owner may have changed those."""
-        now = weights_version(self.runner.model)
-        if now != self._weights:
+    def _key(self, namespace: str) -> str:
+        return f"{self._generation}:{namespace}"
+
+    def _watch(self, changed: bool) -> None:
+        """Held keys belong to the weights that made them; the owner may have changed those.
+
+        Rows that run go on, as a plain ``generate`` would, but under the old key: nobody finds
+        what they keep.
+        """
+        if changed:
             log.info("the model's weights or adapters changed; kept tokens are dropped")
-            self._weights = now
+            self._generation += 1
             self.cache.clear()
 
     def _forward(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
@@ -166,17 +182,14 @@ class Core:
     def _keep_prompt(self, row: Row) -> None:
         """A whole prompt is certain: others may share it while this row still generates."""
         if row.opened is not None:
-            self.cache.keep(row.opened.sequence, row.ids, row.request.namespace)
+            self.cache.keep(row.opened.sequence, row.ids, row.key)
 
     def _end(self, row: Row, error: BaseException | None) -> None:
         """Take a row out. What it forwarded is certain and kept, whatever ended it."""
         self.scheduler.remove(row)
-        row.close(lambda opened, ids: self._keep(opened, ids, row.request.namespace))
+        row.close(lambda opened, ids: self.cache.keep(opened.sequence, ids, row.key))
         if error is not None:
             row.channel.put(error)
-
-    def _keep(self, opened: Opened, ids: list[int], namespace: str) -> None:
-        self.cache.keep(opened.sequence, ids, namespace)
 
     def _drop_cancelled(self) -> None:
         for row in self.scheduler.everyone():

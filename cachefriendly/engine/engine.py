@@ -57,7 +57,7 @@ class _Live:
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         model, tokenizer = loaded.model, loaded.tokenizer
         self.loaded = loaded
-        self.window = context_window_of(model, config.context_window)
+        self.window = context_window_of(model.config, config.context_window)
         self.prompts = PromptBuilder(
             tokenizer,
             policy=config.history,
@@ -123,6 +123,18 @@ class Engine:
                 _SHARED[source, config] = engine
             return engine
 
+    @classmethod
+    def of(
+        cls, model: PreTrainedModel, tokenizer: Any, config: EngineConfig | None = None
+    ) -> Engine:
+        """The open engine of a loaded model, or a new one: adapters over one model share it."""
+        config = config or EngineConfig()
+        with _SHARED_LOCK:
+            engine = _SHARED.get((id(model), config))
+            if engine is None or engine._closed:
+                engine = _SHARED[id(model), config] = cls(model, tokenizer, config)
+            return engine
+
     @property
     def model(self) -> PreTrainedModel:
         return self._live().loaded.model
@@ -133,8 +145,12 @@ class Engine:
 
     @property
     def context_window(self) -> int:
-        """Tokens that one sequence may have, prompt and reply together."""
-        return self._live().window
+        """Tokens that one sequence may have, prompt and reply together. Loads no weights."""
+        state, source = self._state, self._source
+        if state is not None:
+            return state.window
+        config = source.config() if isinstance(source, ModelSource) else source.model.config
+        return context_window_of(config, self.config.context_window)
 
     def load(self) -> Self:
         """Load the model now instead of at the first call."""
@@ -285,7 +301,7 @@ class Engine:
 
 
 # Shared engines live as long as somebody uses them.
-_SHARED: weakref.WeakValueDictionary[tuple[ModelSource, EngineConfig], Engine] = (
+_SHARED: weakref.WeakValueDictionary[tuple[ModelSource | int, EngineConfig], Engine] = (
     weakref.WeakValueDictionary()
 )
 _SHARED_LOCK = threading.Lock()

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
-from cachefriendly.compat_transformers import text_config
 from cachefriendly.errors import ConfigError
 
 __all__ = ["LoadedModel", "ModelSource", "context_window_of", "model_fingerprint"]
@@ -48,6 +47,11 @@ class ModelSource:
         model = AutoModelForCausalLM.from_pretrained(self.model, dtype=self._dtype(), **options)
         return LoadedModel(model, tokenizer)
 
+    def config(self) -> Any:
+        """The transformers configuration; reads no weights."""
+        options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}
+        return AutoConfig.from_pretrained(self.model, **options)
+
     @property
     def name(self) -> str:
         """What reports and metadata call the model: a folder's own name, or the hub id."""
@@ -63,14 +67,17 @@ class ModelSource:
         return found
 
 
-def context_window_of(model: PreTrainedModel, wanted: int | None) -> int:
+def context_window_of(config: Any, wanted: int | None) -> int:
     """Tokens per sequence: the option, else what the model was built for.
+
+    Args:
+        config: a transformers configuration.
 
     Raises:
         ConfigError: more than the model's positions reach, or nobody says how many.
     """
-    config = text_config(model)
-    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    text = config.get_text_config(decoder=True)
+    limit = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
     if wanted is None and limit is None:
         raise ConfigError("the model does not say its context length; set context_window=")
     if wanted is not None and limit is not None and wanted > limit:

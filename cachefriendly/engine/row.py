@@ -53,6 +53,7 @@ class Row:
         self.opened: Opened | None = None
         self.forwarded = 0
         self.reused = 0
+        self.key = ""
         self._tools = tools
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
@@ -75,8 +76,10 @@ class Row:
         """One id to forward, and it is one we chose (or the prompt's last)."""
         return len(self.ids) - self.held == 1
 
-    def open(self, opened: Opened) -> None:
+    def open(self, opened: Opened, key: str) -> None:
+        """Start on what was held under ``key``; what this row forwards is kept under it too."""
         self.opened = opened
+        self.key = key
         self.reused = opened.reused
 
     def next_ids(self, budget: int) -> list[int]:

@@ -12,9 +12,10 @@ from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import cache_argument, text_config
 from cachefriendly.errors import UnsupportedModel
-from cachefriendly.kv.attention import PassThroughCache, Takeover
+from cachefriendly.kv.attention import PassThroughCache
 from cachefriendly.kv.plan import RowPlan, SlotTable, StepPlan, running
 from cachefriendly.kv.sequence import Sequence
+from cachefriendly.kv.takeover import Takeover
 
 __all__ = ["PackedRunner", "RowInput"]
 

@@ -83,14 +83,14 @@ class TokenEngine:
 
     def held(self, ids: tuple[int, ...], namespace: str = "") -> int:
         """How many of these ids are held right now."""
-        return self._worker.ask(lambda core: core.cache.lookup(ids, namespace))
+        return self._worker.ask(lambda core: core.held(ids, namespace))
 
     def clear(self) -> None:
         """Drop every kept token that no running request uses."""
         self._worker.ask(lambda core: core.cache.clear())
 
     def forget(self, namespace: str) -> None:
-        self._worker.ask(lambda core: core.cache.forget(namespace))
+        self._worker.ask(lambda core: core.forget(namespace))
 
     def close(self) -> None:
         self._worker.close()

@@ -1,4 +1,4 @@
-"""Which weights a model computes with right now, cheap enough to ask before every call."""
+"""Which weights a model computes with right now, cheap enough to ask before every step."""
 
 from __future__ import annotations
 
@@ -7,21 +7,46 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-__all__ = ["weights_version"]
+__all__ = ["WeightsWatch"]
 
 
-def weights_version(model: PreTrainedModel) -> tuple[Any, ...]:
-    """Changes whenever a parameter is written in place, replaced, or an adapter is switched.
+class WeightsWatch:
+    """Notices that a model's weights or adapters changed since it was last asked.
 
-    Sums torch's version counters (an optimiser step, ``merge``, ``load_state_dict`` raise them)
-    and adds the identity of the parameters and the state of every adapter layer.
+    Sums torch's version counters (an optimiser step, a merge or ``load_state_dict`` raise them)
+    and compares the identity of the parameters and the state of every adapter layer. `changed`
+    looks at the parameters it knows; `changed_at_all` walks the model again and so also notices
+    parameters that were replaced or added.
     """
-    versions = 0
-    addresses = 0
-    for parameter in model.parameters():
-        versions += _version(parameter)
-        addresses ^= parameter.data_ptr() * 31 + parameter.numel()
-    return versions, addresses, _adapters(model)
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self._model = model
+        self._parameters: list[Tensor] = []
+        self._adapter_layers: list[Any] = []
+        self._collect()
+        self._seen = self._state()
+
+    def changed(self) -> bool:
+        before, self._seen = self._seen, self._state()
+        return before != self._seen
+
+    def changed_at_all(self) -> bool:
+        self._collect()
+        return self.changed()
+
+    def _collect(self) -> None:
+        self._parameters = list(self._model.parameters())
+        self._adapter_layers = [module for module in self._model.modules() if _is_adapter(module)]
+
+    def _state(self) -> tuple[Any, ...]:
+        versions = sum(map(_version, self._parameters))
+        addresses = hash(tuple(map(Tensor.data_ptr, self._parameters)))
+        return versions, addresses, tuple(map(_adapter_state, self._adapter_layers))
+
+
+def _is_adapter(module: Any) -> bool:
+    """peft's tuner layers; whole models have methods of these names."""
+    return isinstance(getattr(module, "active_adapters", None), list | tuple | set)
 
 
 def _version(parameter: Tensor) -> int:
@@ -29,14 +54,6 @@ def _version(parameter: Tensor) -> int:
     return 0 if parameter.is_inference() else int(parameter._version)
 
 
-def _adapters(model: PreTrainedModel) -> tuple[Any, ...]:
-    if not getattr(model, "_hf_peft_config_loaded", False) and not hasattr(model, "peft_config"):
-        return ()
-    state = []
-    for name, module in model.named_modules():
-        if hasattr(module, "active_adapters") and hasattr(module, "disable_adapters"):
-            scaling = getattr(module, "scaling", {})
-            state.append(
-                (name, tuple(module.active_adapters), module.disable_adapters, str(scaling))
-            )
-    return tuple(state)
+def _adapter_state(layer: Any) -> tuple[Any, ...]:
+    scaling = getattr(layer, "scaling", {})
+    return tuple(layer.active_adapters), bool(layer.disable_adapters), str(scaling)

@@ -11,19 +11,25 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
-from transformers.masking_utils import causal_mask_function, sdpa_mask
+from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.masking_utils import causal_mask_function
 
-from cachefriendly.compat_transformers import is_checkpointing
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.extent import Piece
-from cachefriendly.kv.kernels import attend, attend_math, attend_part, fold, merge, unfold
+from cachefriendly.kv.kernels import (
+    Scores,
+    attend,
+    attend_math,
+    attend_part,
+    fold,
+    merge,
+    unfold,
+    with_sinks,
+)
 from cachefriendly.kv.plan import MaskSpec, RowPlan, View, active_plan
+from cachefriendly.kv.takeover import IMPLEMENTATION, delegate_attention, delegate_mask
 
-__all__ = ["IMPLEMENTATION", "PassThroughCache", "Takeover"]
-
-IMPLEMENTATION = "cachefriendly"
+__all__ = ["PassThroughCache"]
 
 # Arguments that models hand on and that say nothing about what a query may see.
 _HARMLESS = frozenset(
@@ -71,15 +77,6 @@ class PassThroughCache:
 
 
 @dataclass(frozen=True, slots=True)
-class Scores:
-    """How one layer turns products of queries and keys into weights."""
-
-    scale: float
-    softcap: float | None
-    sinks: Tensor | None
-
-
-@dataclass(frozen=True, slots=True)
 class Own:
     """One row's new queries, keys and values: [1, heads, n, width] each."""
 
@@ -89,9 +86,9 @@ class Own:
 
 
 def packed_mask(*args: Any, **kwargs: Any) -> Any:
-    """Mask function: the composed ``mask_function`` itself inside a step, sdpa's mask outside."""
+    """Mask function: the composed ``mask_function`` itself inside a step, the owner's outside."""
     if active_plan() is None:
-        return sdpa_mask(*args, **kwargs)
+        return delegate_mask(*args, **kwargs)
     if kwargs.get("attention_mask") is not None:
         raise UnsupportedModel("the model builds a padding mask of its own in a packed forward")
     mask_function = kwargs.get("mask_function", causal_mask_function)
@@ -110,7 +107,7 @@ def packed_attention(  # noqa: PLR0913, PLR0917 - the signature is transformers'
     sliding_window: int | None = None,
     s_aux: Tensor | None = None,
     **kwargs: Any,
-) -> tuple[Tensor, None]:
+) -> tuple[Tensor, Any]:
     """Attention function of `transformers.AttentionInterface`.
 
     Args:
@@ -122,11 +119,17 @@ def packed_attention(  # noqa: PLR0913, PLR0917 - the signature is transformers'
     Returns:
         [1, T, heads, dv] and None
     """
-    scale = scaling if scaling is not None else query.shape[-1] ** -0.5
-    scores = Scores(scale, softcap, s_aux)
     plan = active_plan()
     if plan is None:
-        return _delegate(module, (query, key, value, attention_mask), scores, dropout, kwargs)
+        options = {
+            "scaling": scaling,
+            "dropout": dropout,
+            "softcap": softcap,
+            "sliding_window": sliding_window,
+            "s_aux": s_aux,
+        }
+        return delegate_attention(module, (query, key, value, attention_mask), options | kwargs)
+    scores = Scores(scaling if scaling is not None else query.shape[-1] ** -0.5, softcap, s_aux)
     _refuse_unknown(attention_mask, dropout, kwargs)
     if query.shape[0] != 1 or query.shape[2] != plan.tokens:
         raise UnsupportedModel(
@@ -155,8 +158,7 @@ def _store(row: RowPlan, slot: int, key: Tensor, value: Tensor) -> None:
 def _attend_row(row: RowPlan, slot: int, own: Own, view: View, scores: Scores) -> Tensor:
     """One row's queries over everything it may see: [1, heads, n, dv]."""
     if view.kind == "mask" or scores.softcap is not None:
-        out, lse = _attend_masked(row, slot, own.query, view, scores)
-        return _sink(out, lse, scores.sinks)
+        return _attend_masked(row, slot, own.query, view, scores)
     if row.n == 1:
         return _attend_parts(own, _parts(row.readable, slot, view.first), scores, chunk=False)
     if row.past == 0 and scores.sinks is None:
@@ -192,13 +194,14 @@ def _attend_parts(
     if chunk:
         results.append(attend_part(query, own.key, own.value, scale=scores.scale, causal=True))
     out, lse = merge(results)
-    return _sink(out, lse, scores.sinks)
+    return with_sinks(out, lse, scores.sinks)
 
 
-def _attend_masked(
-    row: RowPlan, slot: int, query: Tensor, view: View, scores: Scores
-) -> tuple[Tensor, Tensor]:
-    """Plain math for masks that are no simple shape and for softcapped scores."""
+def _attend_masked(row: RowPlan, slot: int, query: Tensor, view: View, scores: Scores) -> Tensor:
+    """Masks that are no simple shape, and softcapped scores: all keys in one tensor.
+
+    The public kernel takes the mask; softcaps and sinks need plain math.
+    """
     parts = _parts(row.readable, slot, view.first)
     key = parts[0][0] if len(parts) == 1 else torch.cat([k for k, _ in parts], 2)
     value = parts[0][1] if len(parts) == 1 else torch.cat([v for _, v in parts], 2)
@@ -206,14 +209,12 @@ def _attend_masked(
     if view.kind == "causal" and row.n > 1:
         n, total = row.n, row.past + row.n
         visible = torch.ones(n, total, dtype=torch.bool, device=query.device).tril(total - n)
-    return attend_math(query, key, value, scale=scores.scale, mask=visible, softcap=scores.softcap)
-
-
-def _sink(out: Tensor, lse: Tensor, sinks: Tensor | None) -> Tensor:
-    if sinks is None:
-        return out
-    share = torch.sigmoid(lse - sinks.float().reshape(1, -1, 1)).unsqueeze(-1)
-    return (out.float() * share).to(out.dtype)
+    if scores.softcap is None and scores.sinks is None:
+        return attend(query, key, value, scale=scores.scale, mask=visible)
+    out, lse = attend_math(
+        query, key, value, scale=scores.scale, mask=visible, softcap=scores.softcap
+    )
+    return with_sinks(out, lse, scores.sinks)
 
 
 def _layer_of(module: nn.Module) -> int:
@@ -238,59 +239,5 @@ def _refuse_unknown(attention_mask: Any, dropout: float, kwargs: dict[str, Any])
         raise UnsupportedModel(f"attention argument {unknown[0]!r} is not known to this runner")
 
 
-def _delegate(
-    module: nn.Module,
-    tensors: tuple[Tensor, Tensor, Tensor, Any],
-    scores: Scores,
-    dropout: float,
-    kwargs: dict[str, Any],
-) -> tuple[Tensor, None]:
-    """The owner's own call: what sdpa does, or plain math where sdpa cannot (softcap, sinks)."""
-    if scores.softcap is None and scores.sinks is None:
-        result: tuple[Tensor, None] = sdpa_attention_forward(
-            module, *tensors, dropout=dropout, scaling=scores.scale, **kwargs
-        )
-        return result
-    query, key, value, mask = tensors
-    n, m = query.shape[2], key.shape[2]
-    if mask is None:
-        mask = torch.ones(n, m, dtype=torch.bool, device=query.device).tril(m - n)
-    elif mask.dtype != torch.bool:
-        mask = mask >= 0
-    out, lse = attend_math(query, key, value, scale=scores.scale, mask=mask, softcap=scores.softcap)
-    return _sink(out, lse, scores.sinks).transpose(1, 2).contiguous(), None
-
-
 AttentionInterface.register(IMPLEMENTATION, packed_attention)
 AttentionMaskInterface.register(IMPLEMENTATION, packed_mask)
-
-
-class Takeover:
-    """Switches a model to our attention and back; everything else of the model stays as it was.
-
-    Raises:
-        UnsupportedModel: the model does not follow transformers' attention interface.
-    """
-
-    def __init__(self, model: PreTrainedModel) -> None:
-        self._model = model
-        self._before: str = model.config._attn_implementation
-        self._was_training = model.training
-        self._checkpointing = is_checkpointing(model)
-        model.eval()
-        if self._checkpointing:
-            model.gradient_checkpointing_disable()
-        model.set_attn_implementation(IMPLEMENTATION)
-        if model.config._attn_implementation != IMPLEMENTATION:
-            self.undo()
-            raise UnsupportedModel(
-                f"{type(model).__name__} does not use transformers' attention interface"
-            )
-
-    def undo(self) -> None:
-        """Give the model back as it was."""
-        self._model.set_attn_implementation(self._before)
-        if self._was_training:
-            self._model.train()
-        if self._checkpointing:
-            self._model.gradient_checkpointing_enable()

@@ -12,11 +12,31 @@ FlashAttention; cascades over shared segments are from Hydragen (Juravsky et al.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["attend", "attend_part", "fold", "merge", "unfold"]
+__all__ = [
+    "Scores",
+    "attend",
+    "attend_math",
+    "attend_part",
+    "fold",
+    "merge",
+    "unfold",
+    "with_sinks",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How one layer turns products of queries and keys into weights."""
+
+    scale: float
+    softcap: float | None
+    sinks: Tensor | None
 
 
 def fold(query: Tensor, kv_heads: int) -> Tensor:
@@ -128,6 +148,14 @@ def merge(parts: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
     for (part, _), weight in zip(parts[1:], weights[1:], strict=True):
         out = torch.addcmul(out, part.float(), weight)
     return out.to(parts[0][0].dtype), total
+
+
+def with_sinks(out: Tensor, lse: Tensor, sinks: Tensor | None) -> Tensor:
+    """Attention sinks [heads] take their share once, after merging: out * sigmoid(lse - sink)."""
+    if sinks is None:
+        return out
+    share = torch.sigmoid(lse - sinks.float().reshape(1, -1, 1)).unsqueeze(-1)
+    return (out.float() * share).to(out.dtype)
 
 
 def _flash_usable(query: Tensor, key: Tensor, value: Tensor) -> bool:

@@ -22,6 +22,7 @@ __all__ = [
     "GrammarMatcher",
     "Vocabulary",
     "calls_grammar",
+    "calls_or_answer",
     "check_schema",
     "check_tools",
     "json_grammar",
@@ -70,6 +71,17 @@ def calls_grammar(
     ]
     names = ", ".join(repr(tool.name) for tool in tools)
     return GrammarSpec("\n".join([*lines, *rules]) + "\n", what=f"call of {names}", markers=markers)
+
+
+def calls_or_answer(calls: GrammarSpec, schema: Mapping[str, Any], *, what: str) -> GrammarSpec:
+    """A reply that is what ``calls`` (from `calls_grammar`) describes, or JSON of ``schema``.
+
+    Raises:
+        SchemaError: not JSON Schema, or a keyword that cannot be enforced.
+    """
+    answer = json_grammar(schema, what=what).lark.replace("start:", "answer:", 1)
+    lark = "start: calls | answer\n" + calls.lark.replace("start:", "calls:", 1) + answer
+    return GrammarSpec(lark, what=f"{calls.what} or {what}", markers=calls.markers)
 
 
 def _tool_rules(index: int, tool: Tool) -> str:

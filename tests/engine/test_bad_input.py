@@ -89,6 +89,23 @@ def test_unknown_options(demo_engine: Engine) -> None:
 
 
 @pytest.mark.parametrize(
+    ("option", "value", "way_out"),
+    [
+        ("num_beams", 4, "has no effect on this engine"),
+        ("use_cache", False, "has no effect on this engine"),
+        ("max_new_tokens", 5, "set with max_tokens here"),
+        ("stop_strings", ["x"], "set with stop here"),
+        ("update", 1, "unknown generation option"),
+    ],
+)
+def test_generation_options_without_effect(
+    demo_engine: Engine, option: str, value: Any, way_out: str
+) -> None:
+    with pytest.raises(RequestError, match=way_out):
+        chat(demo_engine, HELLO, sampling=Sampling(extra={option: value}))
+
+
+@pytest.mark.parametrize(
     ("option", "value"), [("history", "exactly"), ("kv_bytes", 0), ("max_rows", math.nan)]
 )
 def test_engine_options(option: str, value: Any) -> None:

@@ -9,9 +9,9 @@ import torch
 
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.core import Core
-from cachefriendly.engine.request import GenerateRequest
+from cachefriendly.engine.request import GenerateRequest, RowDone
 from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.errors import UnsupportedModel
+from cachefriendly.errors import ConfigError, UnsupportedModel
 from cachefriendly.testing import byte_tokenizer, cold_logits, recorded_logits, tiny_model
 
 ARCHITECTURES = [
@@ -82,7 +82,7 @@ def test_one_corrupted_cached_token_is_seen() -> None:
 
 
 def corrupt_one_token(core: Core) -> None:
-    node = next(iter(core.cache._trees[""].nodes()))
+    node = next(iter(core.cache._trees["0:"].nodes()))
     piece = node.value.pieces[0]
     key, value = piece.extent.read(0, piece.start + 5, piece.start + 6)
     key.zero_()
@@ -98,9 +98,10 @@ def test_a_model_in_training_mode_is_refused() -> None:
     tokens.close()
 
 
-def test_the_owner_keeps_a_usable_model() -> None:
+@pytest.mark.parametrize("name", ["llama", "mistral", "gemma2", "gpt_oss"])
+def test_the_owner_keeps_a_usable_model(name: str) -> None:
     """Padded batches included; before, while and after an engine holds the model."""
-    model = tiny_model("llama")
+    model = tiny_model(name)
     ids = torch.tensor([[0, 0, 0, 5, 6, 7], [1, 2, 3, 4, 5, 6]])
     mask = torch.tensor([[0, 0, 0, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
 
@@ -118,6 +119,15 @@ def test_the_owner_keeps_a_usable_model() -> None:
     assert model.config._attn_implementation == implementation
 
 
+def test_one_model_has_one_engine() -> None:
+    model = tiny_model("llama")
+    tokens = TokenEngine(model, byte_tokenizer(), decoder, EngineConfig())
+    with pytest.raises(ConfigError, match=r"another open Engine runs this model; share"):
+        TokenEngine(model, byte_tokenizer(), decoder, EngineConfig())
+    tokens.close()
+    TokenEngine(model, byte_tokenizer(), decoder, EngineConfig()).close()
+
+
 def test_changed_weights_are_never_served_old_keys() -> None:
     model, cold = tiny_model("llama"), tiny_model("llama")
     tokens = TokenEngine(model, byte_tokenizer(), decoder, EngineConfig())
@@ -128,6 +138,26 @@ def test_changed_weights_are_never_served_old_keys() -> None:
     with recorded_logits() as record:
         again = run(tokens, first)
     record.check(cold, again, tol=RELATIVE_TOL * scale_of(cold))
+    tokens.close()
+
+
+def test_weights_changed_under_a_running_row_poison_nothing() -> None:
+    """The row goes on like a plain generate; what it forwarded is found by nobody."""
+    model, cold = tiny_model("llama"), tiny_model("llama")
+    tokens = TokenEngine(model, byte_tokenizer(), decoder, EngineConfig())
+    prompt = random_ids(40, 1)
+    running = tokens.submit(GenerateRequest(prompt, Sampling(max_tokens=400, temperature=0)))
+    running.channel.get()
+    for owner in (model, cold):
+        with torch.no_grad():
+            owner.get_input_embeddings().weight.mul_(1.5)
+    follow = run(tokens, random_ids(10, 2))  # admitted after the change
+    while not isinstance(running.channel.get(), RowDone):
+        pass
+    with recorded_logits() as record:
+        again = run(tokens, prompt + random_ids(3, 3))
+    record.check(cold, again, tol=RELATIVE_TOL * scale_of(cold))
+    assert follow
     tokens.close()
 
 
