@@ -21,9 +21,8 @@ from cachefriendly.events import ChatEvent, Finished
 from cachefriendly_lc.convert import chunk_from_event, last_chunk, message_from_result
 
 if TYPE_CHECKING:
-    from cachefriendly.engine.engine import Engine
-
     from cachefriendly.engine.call import Call
+    from cachefriendly.engine.engine import Engine
 
 __all__ = ["PreparedCall"]
 
@@ -92,12 +91,12 @@ def _running(call: Call, timeout: float | None) -> Iterator[Call]:
         timer.start()
     try:
         yield call
-    except Cancelled:
+    except Exception as error:
         if expired.is_set():
             raise TimeoutError(
                 f"no complete reply within timeout={timeout} seconds; raise timeout or lower "
                 "max_tokens"
-            ) from None
+            ) from error
         raise
     finally:
         if timer is not None:

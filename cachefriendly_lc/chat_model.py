@@ -57,6 +57,8 @@ class ChatCacheFriendly(ScopedChatModel):
     llm: Any = Field(default=None, exclude=True, repr=False)
     engine: Any = Field(default=None, exclude=True, repr=False)
     engine_config: EngineConfig | None = Field(default=None, exclude=True, repr=False)
+    tokenizer: Any = Field(default=None, exclude=True, repr=False)
+    """Used instead of the pipeline's or the checkpoint's own."""
     model: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -108,7 +110,7 @@ class ChatCacheFriendly(ScopedChatModel):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> ChatCacheFriendly:
         memo = {} if memo is None else memo
-        memo.update({id(shared): shared for shared in (self.engine, self.llm)})
+        memo.update({id(shared): shared for shared in (self.engine, self.llm, self.tokenizer)})
         return super().__deepcopy__(memo)
 
     # What the model says about itself
@@ -273,7 +275,7 @@ class ChatCacheFriendly(ScopedChatModel):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, Any]:
-        """Answers in the form of ``schema``, valid always (``json_mode``: any JSON object)."""
+        """Answers in the form of ``schema``, held to it by a grammar whatever the method."""
         model = structured_model(self, schema, method, strict=strict, options=check_call(kwargs))
         return model.with_raw() if include_raw else model.parsed()
 

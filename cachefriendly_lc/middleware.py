@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 __all__ = ["CacheFriendlyMiddleware"]
 
 log = logging.getLogger(__name__)
+
+_TURNS_KEPT = 1000
+"""Threads whose last model call is remembered; one that ends leaves its entry behind."""
 
 
 @dataclass(slots=True)
@@ -56,7 +60,7 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         )
         self._lock = threading.Lock()
         self._tool_order: dict[str, int] = {}
-        self._turns: dict[str | None, _Turn] = {}
+        self._turns: OrderedDict[str | None, _Turn] = OrderedDict()
 
     def wrap_model_call(
         self,
@@ -101,6 +105,8 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
                 self._tool_order.setdefault(_name(tool), len(self._tool_order))
             tools = sorted(request.tools, key=lambda tool: self._tool_order[_name(tool)])
             self._turns[current_scope().session] = _Turn(request.system_message, tools)
+            if len(self._turns) > _TURNS_KEPT:
+                self._turns.popitem(last=False)
         return request.override(tools=tools)
 
     def _prefill(self, request: ToolCallRequest, result: Any) -> None:

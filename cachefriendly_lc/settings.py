@@ -60,6 +60,7 @@ _ALIASES: Mapping[str, str] = {
     "model_name": "model",
     "max_new_tokens": "max_tokens",
     "max_completion_tokens": "max_tokens",
+    "request_timeout": "timeout",
     "stop_sequences": "stop",
 }
 # Settings of a remote client that generic code passes to any chat model; nothing local to set.
@@ -71,19 +72,32 @@ _REMOTE_ONLY = frozenset(
         "default_headers",
         "huggingfacehub_api_token",
         "organization",
-        "request_timeout",
         "stream_usage",
     }
 )
+
+
+# Arguments of ChatHuggingFace that local generation has no counterpart for, and what they may be.
+_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+    "n": (None, 1),
+    "presence_penalty": (None, 0),
+    "frequency_penalty": (None, 0),
+    "logprobs": (None, False),
+    "top_logprobs": (None,),
+    "logit_bias": (None,),
+}
 
 
 def constructor_options(options: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
     """Constructor arguments under their field names.
 
     Raises:
-        ConfigError: an argument is unknown, or was given under two names.
+        ConfigError: an argument is unknown, was given under two names, or has no effect here.
     """
     renamed = _renamed(options, ConfigError)
+    for name, harmless in _NEUTRAL.items():
+        if name in renamed and renamed.pop(name) not in harmless:
+            raise ConfigError(f"{name}={options[name]!r} is not supported; leave it out")
     unknown = [name for name in renamed if name not in fields and name not in _REMOTE_ONLY]
     if unknown:
         raise ConfigError(_unknown_message(unknown[0], fields))

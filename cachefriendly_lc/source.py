@@ -26,15 +26,18 @@ def engine_from(options: Mapping[str, Any]) -> Engine:
     """
     load = {k: v for k, v in (options.get("model_kwargs") or {}).items() if k in LOAD_OPTIONS}
     engine, llm, model = options.get("engine"), options.get("llm"), options.get("model")
+    tokenizer, config = options.get("tokenizer"), options.get("engine_config")
     if load and (engine is not None or llm is not None):
         raise ConfigError(f"model_kwargs {sorted(load)[0]!r} cannot change a loaded model")
     if engine is not None:
         return _checked(engine)
     if llm is not None:
-        return _from_pipeline(llm, options.get("engine_config"))
+        return _from_pipeline(llm, tokenizer, config)
     if model is None:
         raise ConfigError("no model; give engine=, llm= (a HuggingFacePipeline) or model=")
-    return _from_checkpoint(str(model), load, options.get("engine_config"))
+    if tokenizer is not None:
+        load["tokenizer"] = getattr(tokenizer, "name_or_path", tokenizer)
+    return _from_checkpoint(str(model), load, config)
 
 
 def _checked(engine: Any) -> Engine:
@@ -43,9 +46,10 @@ def _checked(engine: Any) -> Engine:
     return cast("Engine", engine)
 
 
-def _from_pipeline(llm: Any, config: EngineConfig | None) -> Engine:
+def _from_pipeline(llm: Any, tokenizer: Any, config: EngineConfig | None) -> Engine:
     pipeline = getattr(llm, "pipeline", llm)
-    model, tokenizer = getattr(pipeline, "model", None), getattr(pipeline, "tokenizer", None)
+    model = getattr(pipeline, "model", None)
+    tokenizer = tokenizer or getattr(pipeline, "tokenizer", None)
     if model is None or tokenizer is None:
         raise ConfigError(
             f"llm={type(llm).__name__} holds no local pipeline; give a HuggingFacePipeline"

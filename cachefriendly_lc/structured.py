@@ -59,7 +59,10 @@ def structured_model(
     strict: bool | None,
     options: Mapping[str, Any],
 ) -> StructuredModel:
-    """Bind ``schema``, and ``options`` of the calls, to ``model``."""
+    """Bind ``schema``, and ``options`` of the calls, to ``model``.
+
+    ``json_mode`` is held to the schema as ``json_schema`` is: elsewhere it promises less.
+    """
     if method not in _METHODS:
         raise RequestError(f"method={method!r} is unknown; use one of {', '.join(_METHODS)}")
     openai_tool = openai_tools([schema], strict=strict)[0]
@@ -76,8 +79,6 @@ def structured_model(
         else:
             parser = JsonOutputKeyToolsParser(key_name=name, first_tool_only=True)
         return StructuredModel(bound, parser)
-    response_format = (
-        {"type": "json_object"} if method == "json_mode" else schema_format(schema, strict=strict)
-    )
+    response_format = schema_format(schema, strict=strict)
     parser = PydanticOutputParser(pydantic_object=pydantic) if pydantic else JsonOutputParser()
     return StructuredModel(model.bind(response_format=response_format, **bind), parser)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from cachefriendly.config import Sampling
 from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly_lc import ChatCacheFriendly, ChatHuggingFace
+from cachefriendly_lc.convert import message_from_langchain
 from tests.lc.scripted import ScriptedEngine
 
 CONFIG: Any = {"configurable": {"thread_id": "t1", "cache_namespace": "ns", "other": object()}}
@@ -358,7 +359,21 @@ def test_structured_output(method: Any) -> None:
     wanted = engine.requests[0].response_schema
     assert wanted is not None
     assert wanted["type"] == "object"
-    assert ("properties" in wanted) == (method == "json_schema")
+    assert wanted["properties"]["text"]["type"] == "string"
+
+
+async def test_content_blocks_come_back_as_the_same_message(engine: ScriptedEngine) -> None:
+    model = ChatCacheFriendly(engine=engine, output_version="v1")
+    plain = message_from_langchain(ChatCacheFriendly(engine=engine).invoke("hi"))
+    for reply in await call_all_forms(model, None):
+        assert isinstance(reply.content, list)
+        assert message_from_langchain(reply) == plain
+
+
+def test_batch_returns_errors_when_asked(model: ChatCacheFriendly) -> None:
+    good, bad = model.batch(["hi", []], return_exceptions=True)
+    assert good.content == "one two three "
+    assert isinstance(bad, RequestError)
 
 
 def test_prompt_templates_and_chains(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:

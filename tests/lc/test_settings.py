@@ -27,6 +27,12 @@ def test_settings_of_a_remote_client_are_ignored() -> None:
     assert constructor_options({"api_key": "k", "model": "m"}, {"model"}) == {"model": "m"}
 
 
+def test_what_has_no_counterpart_must_be_neutral() -> None:
+    assert constructor_options({"n": 1, "presence_penalty": 0.0, "logit_bias": None}, ()) == {}
+    with pytest.raises(ConfigError, match="n=2 is not supported"):
+        constructor_options({"n": 2}, ())
+
+
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(ConfigError, match="'temprature'; did you mean 'temperature'"):
         constructor_options({"temprature": 1}, {"temperature"})
