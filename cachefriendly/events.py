@@ -61,9 +61,11 @@ class Loss:
 class CacheReport:
     """What one call cost, in tokens and seconds.
 
-    ``prompt_tokens == reused_tokens + prefilled_tokens``. ``generated_tokens`` counts sampled ids,
-    the stop token included. ``forwarded_tokens`` is what entered the model's embedding for this
-    call: ``prefilled_tokens`` plus the generated ids that were fed back.
+    ``prompt_tokens == reused_tokens + prefilled_tokens``. ``background_prefilled_tokens`` were
+    forwarded by `Engine.prefill` since the last call of this session; they count as reused here.
+    ``generated_tokens`` counts sampled ids, the stop token included. ``forwarded_tokens`` is what
+    entered the model's embedding for this call: ``prefilled_tokens`` plus the generated ids that
+    were fed back.
     """
 
     prompt_tokens: int

@@ -87,12 +87,15 @@ def message_digest(message: Message) -> bytes:
     """Identity of a message's content (16 bytes), blind to whatever frameworks change in passing.
 
     Surrounding whitespace of assistant text, the key order of arguments, call ids, handles and
-    reasoning do not count (frameworks drop reasoning and handles). ``False`` and ``0`` differ.
+    reasoning do not count (frameworks drop reasoning and handles), nor does the name of an
+    assistant (agents sign replies after they were generated). ``False`` and ``0`` differ.
     """
-    text = message.content.strip() if message.role == "assistant" else message.content
+    own = message.role == "assistant"
+    text = message.content.strip() if own else message.content
+    name = None if own else message.name
     calls = [[call.name, call.arguments] for call in message.tool_calls]
     invalid = [call.raw.strip() for call in message.invalid_tool_calls]
-    payload = canonical_json([message.role, message.name, text, calls, invalid])
+    payload = canonical_json([message.role, name, text, calls, invalid])
     return hashlib.blake2b(payload.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 

@@ -43,6 +43,7 @@ class EngineStats:
     prompt_tokens: int
     reused_tokens: int
     generated_tokens: int
+    background_prefilled_tokens: int
     hit_ratio: float
     core: CoreStats
     cache: CacheStats
@@ -219,6 +220,7 @@ class Engine:
             prompt_tokens=prompt,
             reused_tokens=totals.reused_tokens,
             generated_tokens=totals.generated_tokens,
+            background_prefilled_tokens=totals.background_prefilled_tokens,
             hit_ratio=totals.reused_tokens / prompt if prompt else 0.0,
             core=core,
             cache=cache,
@@ -294,7 +296,10 @@ class Engine:
         started: float,
     ) -> Call:
         parser = parser_for(request, live.prompts.dialect, built)
-        finish, leave = self._recorder.callbacks(live.prompts, built, generate)
+        if generate.prefill_only:
+            finish, leave = self._recorder.prefill_callbacks(built, request)
+        else:
+            finish, leave = self._recorder.callbacks(live.prompts, built, request)
         reply = Reply(live.prompts.decoder(), parser, finish, leave)
         running = live.tokens.submit(generate, started=started)
         return Call(running.channel, reply, running.cancel, self)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cachefriendly.engine.losses import losses_of
-from cachefriendly.engine.request import GenerateRequest, RowDone
+from cachefriendly.engine.request import ChatRequest, RowDone
 from cachefriendly.events import CacheReport, ChatResult, FinishReason
 from cachefriendly.messages import Message
 from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
@@ -28,15 +28,20 @@ class Totals:
     prompt_tokens: int = 0
     reused_tokens: int = 0
     generated_tokens: int = 0
+    background_prefilled_tokens: int = 0
 
 
 class ReplyRecorder:
-    """Thread safe: replies finish in their callers' threads."""
+    """Thread safe: replies finish in their callers' threads.
+
+    A prefill is no call: its tokens appear in the next report of the same namespace and session.
+    """
 
     def __init__(self, *, kept: int, reuse: bool) -> None:
         self._reports: deque[CacheReport] = deque(maxlen=kept)
         self._reuse = reuse
         self._totals = Totals()
+        self._ahead: dict[tuple[str, str | None], int] = {}
         self._lock = threading.Lock()
 
     @property
@@ -53,16 +58,16 @@ class ReplyRecorder:
             return replace(self._totals)
 
     def callbacks(
-        self, prompts: PromptBuilder, built: BuiltPrompt, request: GenerateRequest
+        self, prompts: PromptBuilder, built: BuiltPrompt, request: ChatRequest
     ) -> tuple[Finish, Leave]:
         """What a `Reply` calls when its row ended, and when its caller left early."""
+        talk = (request.namespace, request.session)
 
         def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
-            report = self._report(built, done)
+            report = self._count(self._report(built, done), talk)
             message = _message(parsed)
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
-            if not request.prefill_only:
-                message = replace(message, handle=prompts.commit(built, output, message))
+            message = replace(message, handle=prompts.commit(built, output, message))
             return ChatResult(message, _reason(done, message), report, built.ids, output)
 
         def leave(ids: tuple[int, ...], parsed: ParsedReply) -> None:
@@ -70,8 +75,21 @@ class ReplyRecorder:
 
         return finish, leave
 
+    def prefill_callbacks(self, built: BuiltPrompt, request: ChatRequest) -> tuple[Finish, Leave]:
+        """The same for a prefill, which has no reply to record."""
+        talk = (request.namespace, request.session)
+
+        def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
+            report = self._report(built, done)
+            with self._lock:
+                self._ahead[talk] = self._ahead.get(talk, 0) + report.prefilled_tokens
+                self._totals.background_prefilled_tokens += report.prefilled_tokens
+            return ChatResult(_message(parsed), "stop", report, built.ids, ())
+
+        return finish, lambda ids, parsed: None
+
     def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
-        report = CacheReport(
+        return CacheReport(
             prompt_tokens=len(built.ids),
             reused_tokens=done.reused_tokens,
             prefilled_tokens=done.prefilled_tokens,
@@ -81,7 +99,11 @@ class ReplyRecorder:
             total_s=done.total_s,
             losses=losses_of(built, done, reuse=self._reuse),
         )
+
+    def _count(self, report: CacheReport, talk: tuple[str, str | None]) -> CacheReport:
         with self._lock:
+            ahead = self._ahead.pop(talk, 0)
+            report = replace(report, background_prefilled_tokens=ahead)
             self._reports.append(report)
             self._totals.calls += 1
             self._totals.prompt_tokens += report.prompt_tokens

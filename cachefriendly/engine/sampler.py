@@ -53,21 +53,38 @@ class Sampler:
             self._generator.seed()
 
     def choose(self, logits: Tensor, allowed: Tensor | None = None) -> int:
-        """The next id from float32 logits [vocab]; ``allowed`` [vocab] bool is a grammar's mask."""
-        scores = logits.cpu()[None]
-        if self._processors:
-            scores = self._processors(self._ids[:, : self._length], scores)  # type: ignore[arg-type]
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed, float("-inf"))
+        """The next id from float32 logits [vocab]; ``allowed`` [vocab] bool is a grammar's mask.
+
+        Raises:
+            RowFailed: no logit is finite.
+        """
+        scores = self._masked(self._scores(logits.cpu()[None], allowed), allowed)
         best = scores.max()
         if not torch.isfinite(best):
-            raise RowFailed(
-                f"no token can be chosen: the best of {scores.shape[1]} logits is {best}"
-            )
+            size = scores.shape[1]
+            raise RowFailed(f"no token can be chosen: the best of {size} logits is {best}")
         if not self._sample:
             return int(scores.argmax())
         weights = torch.softmax(scores, -1)
         return int(torch.multinomial(weights, 1, generator=self._generator))
+
+    def _scores(self, raw: Tensor, allowed: Tensor | None) -> Tensor:
+        """Processed scores [1, vocab].
+
+        The grammar comes first: behind top-k nothing it allows might be left. Where a processor
+        forbids all that the grammar allows, the grammar wins.
+        """
+        masked = self._masked(raw, allowed)
+        if not self._processors:
+            return masked
+        scores: Tensor = self._processors(self._ids[:, : self._length], masked)  # type: ignore[arg-type]
+        if allowed is not None and not torch.isfinite(self._masked(scores, allowed).max()):
+            return masked
+        return scores
+
+    @staticmethod
+    def _masked(scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return scores if allowed is None else scores.masked_fill(~allowed, float("-inf"))
 
     def push(self, token: int) -> None:
         """Count a chosen id as part of the row."""
