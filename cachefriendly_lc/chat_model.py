@@ -16,6 +16,7 @@ from pydantic import Field
 
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.request import ChatRequest
+from cachefriendly.errors import ConfigError
 from cachefriendly_lc.call_forms import ScopedChatModel
 from cachefriendly_lc.calls import PreparedCall
 from cachefriendly_lc.convert import PROVIDER, messages_from_langchain
@@ -88,6 +89,8 @@ class ChatCacheFriendly(ScopedChatModel):
     def from_model_id(
         cls,
         model_id: str,
+        task: str | None = None,
+        backend: str = "pipeline",
         *,
         device: int | str | None = None,
         device_map: Any = None,
@@ -97,10 +100,13 @@ class ChatCacheFriendly(ScopedChatModel):
     ) -> ChatCacheFriendly:
         """The constructor of `HuggingFacePipeline` and `ChatHuggingFace` in one.
 
-        ``task``, ``backend`` and ``batch_size`` are accepted: there is one task and one backend.
+        ``batch_size`` is accepted and has no meaning here: whatever is waiting is batched.
         """
-        for name in ("task", "backend", "batch_size"):
-            options.pop(name, None)
+        if task not in (None, "text-generation"):
+            raise ConfigError(f"task={task!r} is not supported; use 'text-generation'")
+        if backend not in ("pipeline", "default"):
+            raise ConfigError(f"backend={backend!r} is not supported; use 'pipeline'")
+        options.pop("batch_size", None)
         load = dict(model_kwargs or {})
         placement = device_map if device_map is not None else _device_map(device)
         if placement is not None:

@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from cachefriendly_lc import CacheFriendlyMiddleware, ChatCacheFriendly
 from tests.lc.conftest import Embedded
+from tests.lc.scripted import ScriptedEngine
 from tests.lc.usage import cache_read, forwarded_for, held_after
 
 
@@ -155,6 +156,15 @@ def test_middleware_keeps_the_order_of_tools(demo_chat: ChatCacheFriendly) -> No
         agent.invoke({"messages": [HumanMessage("Hello")]})
     assert len(seen) == 3
     assert seen == [seen[0]] * 3
+
+
+@pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])
+async def test_the_agents_config_reaches_the_engine(form: str) -> None:
+    engine = ScriptedEngine()
+    agent = create_agent(ChatCacheFriendly(engine=engine), [add], checkpointer=InMemorySaver())
+    config = {"configurable": {"thread_id": "t7", "cache_namespace": "tenant"}}
+    await run_turn(agent, "Hello", config, form)
+    assert [(r.session, r.namespace) for r in engine.requests] == [("t7", "tenant")]
 
 
 class Weather(BaseModel):

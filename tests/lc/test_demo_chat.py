@@ -277,6 +277,20 @@ def test_classic_memory_over_three_turns(demo_chat: ChatCacheFriendly) -> None:
         last = reply
 
 
+def test_memory_as_one_growing_string_reuses_up_to_the_last_common_token(
+    demo_chat: ChatCacheFriendly,
+) -> None:
+    prompt = ChatPromptTemplate.from_template("{history}\nHuman: {input}\nAI:")
+    memory = ConversationBufferMemory()
+    chain = prompt | demo_chat
+    replies = []
+    for question in ("What is a comet?", "How big is it?", "How old?"):
+        replies.append(chain.invoke({"input": question, **memory.load_memory_variables({})}))
+        memory.save_context({"input": question}, {"output": replies[-1]})
+    # The history is empty at first; then all but the generation prompt and where "AI:" goes on.
+    assert cache_read(replies[2]) >= replies[1].usage_metadata["input_tokens"] - 8
+
+
 @pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")
 def test_runnable_with_message_history(demo_chat: ChatCacheFriendly) -> None:
     from langchain_core.runnables.history import RunnableWithMessageHistory
