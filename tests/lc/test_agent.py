@@ -95,7 +95,6 @@ async def test_each_call_of_the_loop_forwards_only_what_is_new(
         assert cache_read(after) == held_after(before)
 
 
-@pytest.mark.xfail(reason="message_digest counts the name that agents add to replies", strict=True)
 async def test_an_agent_that_signs_its_replies_keeps_the_cache(
     demo_chat: ChatCacheFriendly,
 ) -> None:
