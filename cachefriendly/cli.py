@@ -35,13 +35,15 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="cachefriendly",
         description="Live KV cache for local transformers models behind LangChain and LlamaIndex.",
-        epilog="examples:\n  cachefriendly doctor\n  cachefriendly size demo --tokens 4000",
+        epilog="examples:\n  cachefriendly demo\n  cachefriendly doctor\n"
+        "  cachefriendly size demo --tokens 4000",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
         "--version", action="version", version=importlib.metadata.version("cachefriendly")
     )
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    _add_demo(commands)
     _add_doctor(commands)
     _add_size(commands)
     return parser
@@ -57,6 +59,34 @@ def _add_command(commands: Any, name: str, about: str, examples: str) -> argpars
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
     return command
+
+
+def _add_demo(commands: Any) -> None:
+    command = _add_command(
+        commands,
+        "demo",
+        "run a LangChain agent and a LlamaIndex chat engine, with reuse and without",
+        "  cachefriendly demo\n  cachefriendly demo --json",
+    )
+    command.set_defaults(run=_demo)
+
+
+def _demo(options: argparse.Namespace) -> int:
+    from cachefriendly.demo_run import compare, demo_engines, installed_demos
+    from cachefriendly.demo_view import print_comparison, watch_calls
+
+    demos = installed_demos()
+    for reason in demos.missing:
+        print(f"left out: {reason}", file=sys.stderr)
+    engines = demo_engines()
+    done = []
+    for scenario in demos.scenarios:
+        done.append(compare(scenario, *engines, watch_calls))
+        if not options.json:
+            print_comparison(done[-1])
+    if options.json:
+        print(json.dumps({"demos": [comparison.to_dict() for comparison in done]}))
+    return int(not all(comparison.identical for comparison in done))
 
 
 def _add_doctor(commands: Any) -> None:
