@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cachefriendly.config import EngineConfig, Sampling
     from cachefriendly.engine.engine import Engine
-    from cachefriendly.engine.request import ChatRequest
     from cachefriendly.errors import (
         CacheFriendlyError,
         Cancelled,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         ToolCallReady,
     )
     from cachefriendly.messages import InvalidToolCall, Message, Tool, ToolCall
+    from cachefriendly.request import ChatRequest
     from cachefriendly.state import AgentState, StateDiff, StateLog
 
 __version__ = "0.1.0.dev0"
@@ -81,7 +81,6 @@ __all__ = [
 _MODULES: dict[str, tuple[str, ...]] = {
     "config": ("EngineConfig", "Sampling"),
     "engine.engine": ("Engine",),
-    "engine.request": ("ChatRequest",),
     "errors": (
         "CacheFriendlyError",
         "Cancelled",
@@ -108,6 +107,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "ToolCallReady",
     ),
     "messages": ("InvalidToolCall", "Message", "Tool", "ToolCall"),
+    "request": ("ChatRequest",),
     "state": ("AgentState", "StateDiff", "StateLog"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel
 
@@ -20,6 +21,7 @@ __all__ = [
     "generation_config_for",
     "is_checkpointing",
     "logits_processors",
+    "out_of_memory",
     "stop_ids",
     "text_config",
 ]
@@ -36,6 +38,15 @@ def is_checkpointing(model: PreTrainedModel) -> bool:
         if hasattr(type(model), name):
             return bool(getattr(model, name))
     return False
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether torch could not get memory: CUDA raises its own type, the CPU allocator a plain
+    RuntimeError with this text."""
+    text = str(error)
+    return isinstance(error, torch.OutOfMemoryError | MemoryError) or (
+        "DefaultCPUAllocator: can't allocate memory" in text or "not enough memory" in text
+    )
 
 
 def text_config(model: PreTrainedModel) -> Any:

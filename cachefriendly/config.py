@@ -27,13 +27,17 @@ def _refuse_unknown(cls: type[Any], options: Mapping[str, Any], error: type[Valu
 def _check_number(
     name: str, value: Any, *, low: float, high: float = math.inf, error: type[ValueError]
 ) -> None:
-    """Numbers only (a bool is not one), not NaN, inside [low, high]."""
-    if value is None:
-        return
-    bad_type = isinstance(value, bool) or not isinstance(value, int | float)
-    if bad_type or math.isnan(value) or not low <= value <= high:
+    """Numbers only (a bool is not one), finite, inside [low, high]."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not math.isfinite(value) or not low <= value <= high:
         limit = f"at least {low:g}" if math.isinf(high) else f"between {low:g} and {high:g}"
         raise error(f"{name}={value!r} is not usable; it must be a number {limit}")
+
+
+def _check_count(name: str, value: Any, *, low: int, error: type[ValueError]) -> None:
+    """Whole numbers only."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < low:
+        raise error(f"{name}={value!r} is not usable; it must be a whole number of at least {low}")
 
 
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
@@ -79,9 +83,13 @@ class EngineConfig:
         _check_choice("history", self.history, ("template", "exact", "append"))
         _check_choice("clock", self.clock, ("session", "day", "live"))
         for name in ("kv_bytes", "max_batch_tokens", "max_rows", "default_max_tokens"):
-            _check_number(name, getattr(self, name), low=1, error=ConfigError)
+            _check_count(name, getattr(self, name), low=1, error=ConfigError)
         for name in ("context_window", "threads"):
-            _check_number(name, getattr(self, name), low=1, error=ConfigError)
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), low=1, error=ConfigError)
+        for name in ("reuse", "check_model"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name}={getattr(self, name)!r} must be True or False")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,15 +118,19 @@ class Sampling:
         return cls(**options)
 
     def __post_init__(self) -> None:
-        def check(name: str, low: float, high: float = math.inf) -> None:
-            _check_number(name, getattr(self, name), low=low, high=high, error=RequestError)
-
-        check("max_tokens", 1)
-        check("temperature", 0.0)
-        check("top_p", 0.0, 1.0)
-        check("top_k", 0)
-        check("min_p", 0.0, 1.0)
-        check("repetition_penalty", 1e-6)
-        check("seed", 0)
+        for name, least in (("max_tokens", 1), ("top_k", 0), ("seed", 0)):
+            if getattr(self, name) is not None:
+                _check_count(name, getattr(self, name), low=least, error=RequestError)
+        limits = (
+            ("temperature", 0.0, math.inf),
+            ("top_p", 0.0, 1.0),
+            ("min_p", 0.0, 1.0),
+            ("repetition_penalty", 1e-6, math.inf),
+        )
+        for name, low, high in limits:
+            if getattr(self, name) is not None:
+                _check_number(name, getattr(self, name), low=low, high=high, error=RequestError)
         if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
             raise RequestError(f"stop={self.stop!r} must be a tuple of non-empty strings")
+        if not all(isinstance(i, int) and i >= 0 for i in self.stop_token_ids):
+            raise RequestError(f"stop_token_ids={self.stop_token_ids!r} must be token ids")

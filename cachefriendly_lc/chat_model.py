@@ -15,8 +15,8 @@ from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from cachefriendly.config import EngineConfig, Sampling
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import ConfigError
+from cachefriendly.request import ChatRequest
 from cachefriendly_lc.call_forms import ScopedChatModel
 from cachefriendly_lc.calls import PreparedCall
 from cachefriendly_lc.convert import PROVIDER, messages_from_langchain

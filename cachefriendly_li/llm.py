@@ -23,8 +23,8 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import BaseTool
 
 from cachefriendly.config import EngineConfig
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import ConfigError
+from cachefriendly.request import ChatRequest
 from cachefriendly_li.convert import to_chat_response, to_completion_response, to_messages
 from cachefriendly_li.options import sampling, split_call
 from cachefriendly_li.source import Checkpoint, EngineSource

@@ -25,10 +25,10 @@ from cachefriendly.demo_run import (
     installed_demos,
 )
 from cachefriendly.demo_view import comparison_table
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import CacheFriendlyError, MissingExtra
 from cachefriendly.events import CacheReport
 from cachefriendly.messages import Message
+from cachefriendly.request import ChatRequest
 
 
 def count_to(engine: Any, *, talk: str = "Count to three.") -> list[str]:

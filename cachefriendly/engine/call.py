@@ -2,62 +2,82 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Generator
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from cachefriendly.engine.channel import Channel
+from cachefriendly.engine.channel import Channel, Submitted
 from cachefriendly.engine.reply import Reply
-from cachefriendly.engine.request import RowEvent
 from cachefriendly.errors import Cancelled
 from cachefriendly.events import ChatEvent, ChatResult
+from cachefriendly.rows import RowEvent
 
-__all__ = ["Call"]
+__all__ = ["Call", "Deadline"]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A limit in seconds and the moment at which it is reached (`time.monotonic`)."""
+
+    limit: float
+    moment: float
+
+    @classmethod
+    def after(cls, limit: float | None) -> Deadline | None:
+        return None if limit is None else cls(limit, time.monotonic() + limit)
+
+    @property
+    def left(self) -> float:
+        return max(0.0, self.moment - time.monotonic())
+
+    def passed(self) -> TimeoutError:
+        return TimeoutError(
+            f"no complete reply within timeout={self.limit:g} s; "
+            "raise the timeout or lower max_tokens"
+        )
 
 
 class Call:
     """One call of the engine, already submitted when you get it.
 
-    Iterate it (``for`` or ``async for``) for events, or ask for the ``result``. Leaving an
-    iteration early, task cancellation, Ctrl-C, leaving a ``with`` block and garbage collection all
-    come down to `cancel`. One consumer at a time.
+    Iterate it (``for`` or ``async for``) for events, or ask for the ``result``; one consumer at a
+    time. Leaving an iteration early, task cancellation, Ctrl-C, leaving a ``with`` block, a passed
+    deadline and garbage collection all cancel it.
     """
 
     def __init__(
         self,
-        channel: Channel[RowEvent],
+        running: Submitted,
         reply: Reply,
-        cancel: Callable[[], None],
-        owner: object,
+        *,
+        owner: object = None,
+        deadline: Deadline | None = None,
     ) -> None:
-        self._owner = owner  # an engine must not be collected while a call of it runs
-        self._channel = channel
+        """``owner`` is kept alive while the call runs: the engine."""
+        self._channel: Channel[RowEvent] = running.channel
+        self._stop = running.cancel
         self._reply = reply
-        self._cancel = cancel
-        self._ready: deque[ChatEvent] = deque()
-        self._over = False
+        self._owner = owner
+        self._deadline = deadline
+        self._failure: BaseException | None = None
 
-    def __iter__(self) -> Iterator[ChatEvent]:
+    def __iter__(self) -> Generator[ChatEvent]:
         try:
-            while not self._over or self._ready:
-                if not self._ready:
-                    self._take(self._channel.get())
-                while self._ready:
-                    yield self._ready.popleft()
+            while self._reply.result is None:
+                yield from self._events(self._next(self._deadline))
         finally:
-            self._leave_unfinished()
+            self._leave()
 
-    async def __aiter__(self) -> AsyncIterator[ChatEvent]:
+    async def __aiter__(self) -> AsyncGenerator[ChatEvent]:
         try:
-            while not self._over or self._ready:
-                if not self._ready:
-                    self._take(await self._channel.aget())
-                while self._ready:
-                    yield self._ready.popleft()
+            while self._reply.result is None:
+                for event in self._events(await self._anext()):
+                    yield event
         finally:
-            self._leave_unfinished()
+            self._leave()
 
     def result(self, timeout: float | None = None) -> ChatResult:
         """Wait for the whole reply.
@@ -66,30 +86,29 @@ class Call:
             TimeoutError: it took longer than ``timeout`` seconds; the call is cancelled.
             Cancelled: the call was cancelled before it finished.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = Deadline.after(timeout) or self._deadline
         try:
-            while not self._over:
-                left = None if deadline is None else max(0.0, deadline - time.monotonic())
-                self._take(self._channel.get(left))
+            while (result := self._reply.result) is None:
+                self._events(self._next(deadline))
         finally:
-            self._leave_unfinished()
-        return self._result()
+            self._leave()
+        return result
 
     async def aresult(self) -> ChatResult:
         """Like `result`, without blocking the event loop."""
         try:
-            while not self._over:
-                self._take(await self._channel.aget())
+            while (result := self._reply.result) is None:
+                self._events(await self._anext())
         finally:
-            self._leave_unfinished()
-        return self._result()
+            self._leave()
+        return result
 
     def cancel(self) -> None:
-        """Stop at the next token. What was forwarded stays in the cache; safe to repeat."""
-        if not self._over:
-            self._over = True
-            self._cancel()
-            self._reply.abandon()
+        """Stop at the next token; from any thread, safe to repeat, no effect on a finished call.
+
+        Who consumes the call gets `Cancelled`. What was forwarded stays in the cache.
+        """
+        self._stop()
 
     def __enter__(self) -> Self:
         return self
@@ -103,19 +122,42 @@ class Call:
         self.cancel()
 
     def __del__(self) -> None:
-        # Only the flag: a garbage collection may run inside anybody's lock.
-        if not getattr(self, "_over", True):
-            self._cancel()
+        stop = getattr(self, "_stop", None)
+        if stop is not None:
+            stop()
 
-    def _take(self, event: RowEvent) -> None:
-        self._ready.extend(self._reply.events(event))
-        self._over = self._reply.result is not None
+    def _next(self, deadline: Deadline | None) -> RowEvent:
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._channel.get(deadline.left if deadline else None)
+        except TimeoutError:
+            self._failure = deadline.passed() if deadline else None
+            raise (self._failure or TimeoutError()) from None
+        except BaseException as error:
+            self._failure = error
+            raise
 
-    def _leave_unfinished(self) -> None:
-        if not self._over:
-            self.cancel()
+    async def _anext(self) -> RowEvent:
+        if self._failure is not None:
+            raise self._failure
+        deadline = self._deadline
+        try:
+            async with asyncio.timeout(deadline.left if deadline else None):
+                return await self._channel.aget()
+        except TimeoutError:
+            self._failure = deadline.passed() if deadline else None
+            raise (self._failure or TimeoutError()) from None
+        except BaseException as error:
+            self._failure = error
+            raise
 
-    def _result(self) -> ChatResult:
+    def _events(self, event: RowEvent) -> list[ChatEvent]:
+        return list(self._reply.events(event))
+
+    def _leave(self) -> None:
+        """The consumer is done, perhaps early: what it was shown is what history will show."""
         if self._reply.result is None:
-            raise Cancelled("the call was cancelled before it finished")
-        return self._reply.result
+            self._failure = self._failure or Cancelled("the call was cancelled before it finished")
+            self._stop()
+            self._reply.abandon()

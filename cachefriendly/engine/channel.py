@@ -6,11 +6,22 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-__all__ = ["Channel"]
+from cachefriendly.rows import RowEvent
+
+__all__ = ["Channel", "Submitted"]
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """A running request: where its events arrive, and how to stop it (lock-free, repeatable)."""
+
+    channel: Channel[RowEvent]
+    cancel: Callable[[], None]
 
 
 class Channel(Generic[T]):
@@ -43,7 +54,7 @@ class Channel(Generic[T]):
         """
         with self._ready:
             if not self._ready.wait_for(lambda: bool(self._items), timeout):
-                raise TimeoutError(f"no token within {timeout} s")
+                raise TimeoutError
             return _unwrap(self._items.popleft())
 
     async def aget(self) -> T:

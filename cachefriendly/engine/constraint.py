@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 from array import array
 
-from cachefriendly.engine.request import ChatRequest, GrammarSpec
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Tool
 from cachefriendly.prompt.builder import BuiltPrompt
+from cachefriendly.request import ChatRequest
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.grammar import calls_or_answer, json_grammar
 from cachefriendly.tools.plain_text import PlainTextParser
-from cachefriendly.tools.schema import check_tools
 from cachefriendly.tools.stream import ReplyParser
 
 __all__ = ["constraint_for", "parser_for"]
@@ -22,11 +22,10 @@ def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None
     """The grammar a request asks for, or None for free text.
 
     Raises:
-        SchemaError: a tool or response schema is not usable JSON Schema.
+        SchemaError: a schema cannot be turned into a grammar.
         RequestError: the choice names no offered tool.
         MissingExtra: a grammar is needed and llguidance is not installed.
     """
-    check_tools(request.tools)
     choice, schema = request.tool_choice, request.response_schema
     what = "the response schema"
     if choice not in ("auto", "none"):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.config import EngineConfig
 from cachefriendly.engine.row import Row
 from cachefriendly.engine.runner import PackedRunner, RowInput
-from cachefriendly.engine.scheduler import Batch, Scheduler
+from cachefriendly.engine.scheduler import Batch, Scheduler, Work
 from cachefriendly.engine.weights import WeightsWatch
 from cachefriendly.errors import CacheFriendlyError, Cancelled, RowFailed, UnsupportedModel
 from cachefriendly.store.manager import KVCacheManager
@@ -43,7 +43,6 @@ class Core:
             max_rows=config.max_rows,
             share=config.reuse,
         )
-        self._max_batch_tokens = config.max_batch_tokens
         self._weights = WeightsWatch(model)
         self._generation = 0
 
@@ -71,6 +70,7 @@ class Core:
             self._end(row, error)
 
     def close(self) -> None:
+        """Free what is kept and give the model back. Safe to repeat."""
         self.cache.clear()
         self.runner.close()
 
@@ -82,28 +82,24 @@ class Core:
             waiting=len(self.scheduler.waiting),
         )
 
-    def held(self, ids: tuple[int, ...], namespace: str) -> int:
-        """How many of these ids a call would find held right now."""
-        return self.cache.lookup(ids, self._key(namespace))
-
     def forget(self, namespace: str) -> None:
-        self.cache.forget(self._key(namespace))
+        self.cache.forget(self._space(namespace))
 
     def _admit(self) -> None:
         for row in self.scheduler.admissible():
             self._watch(self._weights.changed_at_all())
             self.scheduler.start(row)
-            key = self._key(row.request.namespace)
-            row.open(self.cache.open(row.request.prompt_ids, key), key)
+            space = self._space(row.request.namespace)
+            row.open(self.cache.open(row.request.prompt_ids, space), space)
 
-    def _key(self, namespace: str) -> str:
+    def _space(self, namespace: str) -> str:
         return f"{self._generation}:{namespace}"
 
     def _watch(self, changed: bool) -> None:
         """Held keys belong to the weights that made them; the owner may have changed those.
 
-        Rows that run go on, as a plain ``generate`` would, but under the old key: nobody finds
-        what they keep.
+        Rows that run go on, as a plain ``generate`` would, but in the old space, where nobody
+        finds what they keep.
         """
         if changed:
             log.info("the model's weights or adapters changed; kept tokens are dropped")
@@ -123,44 +119,43 @@ class Core:
                 self._end(work.row, error)
             return []
         except Exception as error:
-            if _out_of_memory(error):
+            if out_of_memory(error):
                 self.cache.clear()
             kind = type(error).__name__
             log.warning("a forward of %d rows failed (%s); retrying", len(batch), kind)
-            return self._retry(batch, error)
+            return self._retry(batch)
 
-    def _retry(self, batch: Batch, error: Exception) -> list[tuple[Batch, Tensor]]:
+    def _retry(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         done: list[tuple[Batch, Tensor]] = []
         for work in batch:
-            smaller = work
-            if len(work.ids) > 1 and _out_of_memory(error):
-                half = max(1, len(work.ids) // 2)
-                smaller = type(work)(work.row, work.ids[:half], half == len(work.ids))
             try:
-                done.append(([smaller], self._run([smaller])))
-            except Exception as alone:
-                failure = RowFailed(f"the forward of this call failed: {alone}")
-                failure.__cause__ = alone
+                done.append(self._alone(work))
+            except Exception as error:
+                failure = RowFailed(f"the forward of this call failed: {error}")
+                failure.__cause__ = error
                 self._end(work.row, failure)
         return done
 
+    def _alone(self, work: Work) -> tuple[Batch, Tensor]:
+        """One row's work, halved until it fits into memory."""
+        while True:
+            try:
+                return [work], self._run([work])
+            except Exception as error:
+                if not out_of_memory(error) or len(work.ids) == 1:
+                    raise
+                work = Work(work.row, work.ids[: len(work.ids) // 2], last=False)
+
     def _run(self, batch: Batch) -> Tensor:
-        inputs = []
-        for work in batch:
-            assert work.row.opened is not None  # opened when it was admitted
-            inputs.append(RowInput(work.row.opened.sequence, work.ids, work.last))
+        inputs = [RowInput(work.row.sequence, work.ids, work.last) for work in batch]
         logits = self.runner.forward(inputs)
         for work in batch:
             work.row.forwarded += len(work.ids)
         return logits
 
     def _advance(self, batch: Batch, logits: Tensor) -> None:
-        index = 0
-        for work in batch:
-            if not work.last:
-                continue
-            row_logits = logits[index]
-            index += 1
+        last = [work for work in batch if work.last]
+        for work, row_logits in zip(last, logits, strict=True):
             if work.row.generated == 0:
                 self._keep_prompt(work.row)
             self._choose(work.row, row_logits)
@@ -181,13 +176,12 @@ class Core:
 
     def _keep_prompt(self, row: Row) -> None:
         """A whole prompt is certain: others may share it while this row still generates."""
-        if row.opened is not None:
-            self.cache.keep(row.opened.sequence, row.ids, row.key)
+        self.cache.keep(row.sequence, row.ids, row.space)
 
     def _end(self, row: Row, error: BaseException | None) -> None:
         """Take a row out. What it forwarded is certain and kept, whatever ended it."""
         self.scheduler.remove(row)
-        row.close(lambda opened, ids: self.cache.keep(opened.sequence, ids, row.key))
+        row.close(lambda opened, ids: self.cache.keep(opened.sequence, ids, row.space))
         if error is not None:
             row.channel.put(error)
 
@@ -195,7 +189,3 @@ class Core:
         for row in self.scheduler.everyone():
             if row.cancelled:
                 self._end(row, Cancelled("the call was cancelled"))
-
-
-def _out_of_memory(error: Exception) -> bool:
-    return isinstance(error, torch.OutOfMemoryError | MemoryError) or "alloc" in str(error)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from types import TracebackType
 from typing import Any, Self
@@ -12,7 +13,7 @@ from typing import Any, Self
 from transformers import PreTrainedModel
 
 from cachefriendly.config import EngineConfig, Sampling
-from cachefriendly.engine.call import Call
+from cachefriendly.engine.call import Call, Deadline
 from cachefriendly.engine.constraint import constraint_for, parser_for
 from cachefriendly.engine.core import CoreStats
 from cachefriendly.engine.loader import (
@@ -23,12 +24,14 @@ from cachefriendly.engine.loader import (
 )
 from cachefriendly.engine.reply import Reply
 from cachefriendly.engine.report import ReplyRecorder
-from cachefriendly.engine.request import ChatRequest, GenerateRequest
 from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.errors import ContextOverflow, EngineClosed
 from cachefriendly.events import CacheReport
 from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.request import ChatRequest
+from cachefriendly.rows import GenerateRequest
 from cachefriendly.store.manager import CacheStats
+from cachefriendly.tools.schema import check_tools
 
 __all__ = ["Engine", "EngineStats"]
 
@@ -93,6 +96,7 @@ class Engine:
         self._lock = threading.Lock()
         self._state: _Live | None = None
         self._closed = False
+        self._finalizer: Callable[[], Any] | None = None
         self._recorder = ReplyRecorder(kept=REPORTS_KEPT, reuse=config.reuse)
 
     @classmethod
@@ -103,7 +107,7 @@ class Engine:
         tokenizer: str | None = None,
         gguf_file: str | None = None,
         dtype: str = "auto",
-        device_map: str | None = None,
+        device_map: str | Mapping[str, Any] | None = None,
         config: EngineConfig | None = None,
     ) -> Engine:
         """An engine over a local path or hub id. Nothing is loaded before it is needed, and equal
@@ -114,7 +118,10 @@ class Engine:
             dtype: ``"auto"`` (the checkpoint's) or a torch dtype name.
             device_map: passed to transformers (needs accelerate).
         """
-        source = ModelSource(str(model), tokenizer, gguf_file, dtype, device_map)
+        places = (
+            tuple(sorted(device_map.items())) if isinstance(device_map, Mapping) else device_map
+        )
+        source = ModelSource(str(model), tokenizer, gguf_file, dtype, places)
         config = config or EngineConfig()
         with _SHARED_LOCK:
             engine = _SHARED.get((source, config))
@@ -128,12 +135,18 @@ class Engine:
     def of(
         cls, model: PreTrainedModel, tokenizer: Any, config: EngineConfig | None = None
     ) -> Engine:
-        """The open engine of a loaded model, or a new one: adapters over one model share it."""
+        """The open engine of a loaded model, or a new one: adapters over one model share it.
+
+        Raises:
+            ConfigError: at the first call, when another engine runs this model already (with
+                another tokenizer or other options).
+        """
         config = config or EngineConfig()
+        key = (id(model), id(tokenizer), config)
         with _SHARED_LOCK:
-            engine = _SHARED.get((id(model), config))
+            engine = _SHARED.get(key)
             if engine is None or engine._closed:
-                engine = _SHARED[id(model), config] = cls(model, tokenizer, config)
+                engine = _SHARED[key] = cls(model, tokenizer, config)
             return engine
 
     @property
@@ -165,12 +178,26 @@ class Engine:
     def count_tokens(self, text: str) -> int:
         return len(self.token_ids(text))
 
-    def count_message_tokens(self, request: ChatRequest) -> int:
-        """Prompt tokens that a request would have, generation prompt included."""
-        return len(self._live().prompts.build(request).ids)
+    def prompt_ids(self, request: ChatRequest) -> tuple[int, ...]:
+        """The exact prompt that `chat` would forward for a request, generation prompt included."""
+        check_tools(request.tools)
+        return self._live().prompts.build(request).ids
 
-    def chat(self, request: ChatRequest) -> Call:
+    def count_message_tokens(self, request: ChatRequest) -> int:
+        """Length of `prompt_ids`."""
+        return len(self.prompt_ids(request))
+
+    @property
+    def token_engine(self) -> TokenEngine:
+        """The lower half, ids in and ids out: for callers that make their own prompts."""
+        return self._live().tokens
+
+    def chat(self, request: ChatRequest, *, timeout: float | None = None) -> Call:
         """Start a call. Returns at once; the reply arrives through the `Call`.
+
+        Args:
+            timeout: seconds for the whole reply; consuming the call later than that raises
+                TimeoutError and cancels it.
 
         Raises:
             RequestError: the request cannot be served (its subclasses say why).
@@ -178,7 +205,9 @@ class Engine:
             EngineClosed: the engine was closed.
         """
         started = time.perf_counter()
+        deadline = Deadline.after(timeout)
         live = self._live()
+        check_tools(request.tools)
         grammar = constraint_for(request, live.prompts.dialect)
         built = live.prompts.build(request)
         limits = self._with_limit(request, len(built.ids), live)
@@ -188,7 +217,7 @@ class Engine:
             namespace=request.namespace,
             grammar=grammar,
         )
-        return self._submit(live, request, built, row, started)
+        return self._submit(live, request, built, row, started, deadline)
 
     def prefill(self, request: ChatRequest) -> Call:
         """Forward a history and keep it, without generating: work done while a tool still runs.
@@ -197,6 +226,7 @@ class Engine:
         """
         started = time.perf_counter()
         live = self._live()
+        check_tools(request.tools)
         built = live.prompts.build(request, generation_prompt=False)
         sampling = self._with_limit(request, len(built.ids), live)
         row = GenerateRequest(built.ids, sampling, request.namespace, prefill_only=True)
@@ -240,9 +270,10 @@ class Engine:
         """End the engine thread, free every buffer and give the model back. Safe to repeat."""
         with self._lock:
             self._closed = True
-            live, self._state = self._state, None
-        if live is not None:
-            live.tokens.close()
+            self._state = None
+            finalizer, self._finalizer = self._finalizer, None
+        if finalizer is not None:
+            finalizer()
 
     def __enter__(self) -> Self:
         return self
@@ -273,7 +304,8 @@ class Engine:
                 source = self._source
                 loaded = source.load() if isinstance(source, ModelSource) else source
                 self._state = _Live(loaded, self.config)
-                weakref.finalize(self, self._state.tokens.close)
+                # Runs once, in `close` or when the engine is collected; holds the weights so long.
+                self._finalizer = weakref.finalize(self, self._state.tokens.close)
             return self._state
 
     def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: _Live) -> Sampling:
@@ -294,6 +326,7 @@ class Engine:
         built: BuiltPrompt,
         generate: GenerateRequest,
         started: float,
+        deadline: Deadline | None = None,
     ) -> Call:
         parser = parser_for(request, live.prompts.dialect, built)
         if generate.prefill_only:
@@ -302,11 +335,9 @@ class Engine:
             finish, leave = self._recorder.callbacks(live.prompts, built, request)
         reply = Reply(live.prompts.decoder(), parser, finish, leave)
         running = live.tokens.submit(generate, started=started)
-        return Call(running.channel, reply, running.cancel, self)
+        return Call(running, reply, owner=self, deadline=deadline)
 
 
 # Shared engines live as long as somebody uses them.
-_SHARED: weakref.WeakValueDictionary[tuple[ModelSource | int, EngineConfig], Engine] = (
-    weakref.WeakValueDictionary()
-)
+_SHARED: weakref.WeakValueDictionary[tuple[Any, ...], Engine] = weakref.WeakValueDictionary()
 _SHARED_LOCK = threading.Lock()

@@ -31,7 +31,7 @@ class ModelSource:
     tokenizer: str | None = None
     gguf_file: str | None = None
     dtype: str = "auto"
-    device_map: str | None = None
+    device_map: str | tuple[tuple[str, Any], ...] | None = None  # a mapping as its items
 
     def load(self) -> LoadedModel:
         """Load weights and tokenizer; transformers shows its own progress bars.
@@ -43,7 +43,8 @@ class ModelSource:
         options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}
         tokenizer = AutoTokenizer.from_pretrained(self.tokenizer or self.model, **options)
         if self.device_map is not None:
-            options["device_map"] = self.device_map
+            places = self.device_map
+            options["device_map"] = places if isinstance(places, str) else dict(places)
         model = AutoModelForCausalLM.from_pretrained(self.model, dtype=self._dtype(), **options)
         return LoadedModel(model, tokenizer)
 

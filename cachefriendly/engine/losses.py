@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cachefriendly.engine.request import RowDone
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.prompt.builder import BuiltPrompt
 from cachefriendly.prompt.losses import common_prefix
+from cachefriendly.rows import RowDone
 
 __all__ = ["losses_of"]
 

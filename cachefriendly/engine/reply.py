@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from cachefriendly.engine.request import RowDone, RowEvent, RowTokens
 from cachefriendly.events import ChatEvent, ChatResult, Finished
+from cachefriendly.rows import RowDone, RowEvent, RowTokens
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
 __all__ = ["Decoder", "Reply"]

@@ -8,13 +8,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from cachefriendly.engine.losses import losses_of
-from cachefriendly.engine.request import ChatRequest, RowDone
 from cachefriendly.events import CacheReport, ChatResult, FinishReason
 from cachefriendly.messages import Message
 from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.request import ChatRequest
+from cachefriendly.rows import RowDone
 from cachefriendly.tools.stream import ParsedReply
 
 __all__ = ["ReplyRecorder", "Totals"]
+
+# Prefills of sessions that never call again must not pile up.
+SESSIONS_AHEAD = 1000
 
 Finish = Callable[[RowDone, ParsedReply], ChatResult]
 Leave = Callable[[tuple[int, ...], ParsedReply], None]
@@ -61,10 +65,10 @@ class ReplyRecorder:
         self, prompts: PromptBuilder, built: BuiltPrompt, request: ChatRequest
     ) -> tuple[Finish, Leave]:
         """What a `Reply` calls when its row ended, and when its caller left early."""
-        talk = (request.namespace, request.session)
+        session = (request.namespace, request.session)
 
         def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
-            report = self._count(self._report(built, done), talk)
+            report = self._count(self._report(built, done), session)
             message = _message(parsed)
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
             message = replace(message, handle=prompts.commit(built, output, message))
@@ -77,16 +81,24 @@ class ReplyRecorder:
 
     def prefill_callbacks(self, built: BuiltPrompt, request: ChatRequest) -> tuple[Finish, Leave]:
         """The same for a prefill, which has no reply to record."""
-        talk = (request.namespace, request.session)
+        session = (request.namespace, request.session)
 
         def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
             report = self._report(built, done)
             with self._lock:
-                self._ahead[talk] = self._ahead.get(talk, 0) + report.prefilled_tokens
+                self._remember(session, report.prefilled_tokens)
                 self._totals.background_prefilled_tokens += report.prefilled_tokens
             return ChatResult(_message(parsed), "stop", report, built.ids, ())
 
         return finish, lambda ids, parsed: None
+
+    def _remember(self, session: tuple[str, str | None], tokens: int) -> None:
+        """Credit a prefill to the session's next call; without a session nobody knows whose."""
+        if session[1] is None:
+            return
+        self._ahead[session] = self._ahead.pop(session, 0) + tokens
+        if len(self._ahead) > SESSIONS_AHEAD:
+            del self._ahead[next(iter(self._ahead))]
 
     def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
         return CacheReport(
@@ -100,9 +112,9 @@ class ReplyRecorder:
             losses=losses_of(built, done, reuse=self._reuse),
         )
 
-    def _count(self, report: CacheReport, talk: tuple[str, str | None]) -> CacheReport:
+    def _count(self, report: CacheReport, session: tuple[str, str | None]) -> CacheReport:
         with self._lock:
-            ahead = self._ahead.pop(talk, 0)
+            ahead = self._ahead.pop(session, 0)
             report = replace(report, background_prefilled_tokens=ahead)
             self._reports.append(report)
             self._totals.calls += 1

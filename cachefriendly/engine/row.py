@@ -10,29 +10,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Literal
 
 from torch import Tensor
 
 from cachefriendly.engine.channel import Channel
-from cachefriendly.engine.request import GenerateRequest, RowDone, RowEvent, RowTokens
-from cachefriendly.engine.sampler import Sampler
-from cachefriendly.engine.stop import StopWatch
+from cachefriendly.engine.chooser import Chooser
+from cachefriendly.kv.sequence import Sequence
+from cachefriendly.rows import GenerateRequest, RowDone, RowEvent, RowTokens
 from cachefriendly.store.manager import Opened
-from cachefriendly.tools.grammar import GrammarMatcher
 
-__all__ = ["Row", "RowTools"]
-
-
-@dataclass(frozen=True, slots=True)
-class RowTools:
-    """What a row needs from its engine to choose ids; built once per request."""
-
-    sampler: Sampler
-    stop_ids: frozenset[int]
-    matcher: GrammarMatcher | None = None
-    watch: StopWatch | None = None
+__all__ = ["Row"]
 
 
 class Row:
@@ -41,7 +29,7 @@ class Row:
     def __init__(
         self,
         request: GenerateRequest,
-        tools: RowTools,
+        chooser: Chooser,
         channel: Channel[RowEvent],
         started: float | None = None,
     ) -> None:
@@ -53,8 +41,8 @@ class Row:
         self.opened: Opened | None = None
         self.forwarded = 0
         self.reused = 0
-        self.key = ""
-        self._tools = tools
+        self.space = ""
+        self._chooser = chooser
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
         self._first: float | None = None
@@ -68,6 +56,13 @@ class Row:
         return len(self.ids) - self.prompt_length
 
     @property
+    def sequence(self) -> Sequence:
+        """The row's keys and values; it has them from its admission to its end."""
+        if self.opened is None:
+            raise RuntimeError("the row was not admitted, or has ended")
+        return self.opened.sequence
+
+    @property
     def held(self) -> int:
         return self.opened.sequence.length if self.opened else 0
 
@@ -76,10 +71,10 @@ class Row:
         """One id to forward, and it is one we chose (or the prompt's last)."""
         return len(self.ids) - self.held == 1
 
-    def open(self, opened: Opened, key: str) -> None:
-        """Start on what was held under ``key``; what this row forwards is kept under it too."""
+    def open(self, opened: Opened, space: str) -> None:
+        """Start on what ``space`` held; what this row forwards is kept there too."""
         self.opened = opened
-        self.key = key
+        self.space = space
         self.reused = opened.reused
 
     def next_ids(self, budget: int) -> list[int]:
@@ -88,33 +83,33 @@ class Row:
 
     def take(self, logits: Tensor) -> RowDone | None:
         """Choose an id from the logits [vocab] behind the last held token; the end, or None."""
-        tools = self._tools
+        chooser = self._chooser
         if self.request.prefill_only:
             return self._done("stop")
-        allowed = tools.matcher.allowed() if tools.matcher else None
-        token = tools.sampler.choose(logits, allowed)
-        if tools.matcher:
-            token = tools.matcher.accept(token)
+        allowed = chooser.matcher.allowed() if chooser.matcher else None
+        token = chooser.sampler.choose(logits, allowed)
+        if chooser.matcher:
+            token = chooser.matcher.accept(token)
         if self._first is None:
             self._first = time.perf_counter()
-        if token in tools.stop_ids:
+        if token in chooser.stop_ids:
             return self._done("stop", sampled=self.generated + 1)
-        tools.sampler.push(token)
+        chooser.sampler.push(token)
         self.ids.append(token)
         return self._after(token)
 
     def _after(self, token: int) -> RowDone | None:
-        tools = self._tools
-        stopped = tools.watch.feed(token) if tools.watch else None
+        chooser = self._chooser
+        stopped = chooser.watch.feed(token) if chooser.watch else None
         if stopped is not None:
             sampled = self.generated
             del self.ids[self.prompt_length + stopped.ids :]
             return self._done("stop_string", sampled=sampled, stop_text=stopped.text)
-        if tools.matcher and tools.matcher.finished:
+        if chooser.matcher and chooser.matcher.finished:
             return self._done("stop")
-        if self.generated >= (self.request.sampling.max_tokens or 1):
+        if self.generated >= self.request.max_tokens:
             return self._done("length")
-        self._emit(tools.watch.safe if tools.watch else self.generated)
+        self._emit(chooser.watch.safe if chooser.watch else self.generated)
         return None
 
     def _emit(self, upto: int) -> None:
@@ -154,4 +149,4 @@ class Row:
         if keep is not None:
             keep(opened, self.ids)
         opened.sequence.close()
-        opened.release()
+        opened.lease.release()

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 from cachefriendly.compat_transformers import generation_config_for, logits_processors
 from cachefriendly.config import Sampling
 from cachefriendly.errors import RowFailed
+from cachefriendly.rows import GenerateRequest
 
 __all__ = ["Sampler", "generation_settings"]
 
@@ -35,9 +36,9 @@ class Sampler:
         RequestError: a setting is unknown to transformers or refused by it.
     """
 
-    def __init__(self, model: PreTrainedModel, sampling: Sampling, prompt_ids: list[int]) -> None:
+    def __init__(self, model: PreTrainedModel, request: GenerateRequest) -> None:
+        sampling, prompt_ids, room = request.sampling, request.prompt_ids, request.max_tokens
         settings = generation_settings(sampling)
-        room = sampling.max_tokens or 1
         config = generation_config_for(model, settings, len(prompt_ids), room)
         self._sample = bool(config.do_sample)
         prompt = torch.tensor([prompt_ids])

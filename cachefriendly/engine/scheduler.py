@@ -70,13 +70,12 @@ class Scheduler:
     def everyone(self) -> list[Row]:
         return [*self.running, *self.waiting]
 
-    def batch(self, budget: int | None = None) -> Batch:
-        """The next forward's work; empty when nothing runs. ``budget`` overrides the option."""
-        left = self._budget if budget is None else budget
+    def batch(self) -> Batch:
+        """The next forward's work; empty when nothing runs."""
         decoding = [row for row in self.running if row.decoding]
         prefilling = [row for row in self.running if not row.decoding]
         work = [Work(row, row.next_ids(1), True) for row in decoding]
-        left = max(left - len(work), 0 if work else 1)
+        left = max(self._budget - len(work), 0 if work else 1)
         for row in prefilling:
             ids = row.next_ids(left)
             if not ids:

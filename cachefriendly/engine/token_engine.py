@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import PreTrainedModel
 
 from cachefriendly.config import EngineConfig
-from cachefriendly.engine.channel import Channel
+from cachefriendly.engine.channel import Channel, Submitted
+from cachefriendly.engine.chooser import ChooserFactory
 from cachefriendly.engine.core import Core, CoreStats
 from cachefriendly.engine.reply import Decoder
-from cachefriendly.engine.request import GenerateRequest, RowDone, RowEvent
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.rowtools import RowToolbox
 from cachefriendly.engine.selfcheck import check_architecture
 from cachefriendly.engine.worker import Worker
+from cachefriendly.rows import GenerateRequest, RowDone, RowEvent
 from cachefriendly.store.manager import CacheStats
 
-__all__ = ["Submitted", "TokenEngine"]
+__all__ = ["TokenEngine"]
 
-
-@dataclass(frozen=True, slots=True)
-class Submitted:
-    """A running request: where its events arrive, and how to stop it (lock-free, repeatable)."""
-
-    channel: Channel[RowEvent]
-    cancel: Callable[[], None]
+T = TypeVar("T")
 
 
 class TokenEngine:
@@ -49,7 +42,7 @@ class TokenEngine:
     ) -> None:
         if config.check_model:
             check_architecture(model)
-        self._toolbox = RowToolbox(model, tokenizer, decoder)
+        self._choosers = ChooserFactory(model, tokenizer, decoder)
         self._worker = Worker(Core(model, config), threads=config.threads)
 
     def submit(self, request: GenerateRequest, *, started: float | None = None) -> Submitted:
@@ -59,14 +52,14 @@ class TokenEngine:
             RequestError: a setting is unknown or refused; raised in the caller's thread.
             EngineClosed: the engine was closed.
         """
-        tools = self._toolbox.tools_for(request)
+        chooser = self._choosers.build(request)
         rows: list[Row] = []
 
         def cancel() -> None:
             rows[0].cancelled = True
 
         channel: Channel[RowEvent] = Channel(cancel)
-        row = Row(request, tools, channel, started)
+        row = Row(request, chooser, channel, started)
         rows.append(row)
         self._worker.post(lambda core: core.add(row))
         return Submitted(channel, cancel)
@@ -78,19 +71,19 @@ class TokenEngine:
             pass
         return event
 
-    def stats(self) -> tuple[CoreStats, CacheStats]:
-        return self._worker.ask(lambda core: (core.stats(), core.cache.stats()))
+    def ask(self, question: Callable[[Core], T]) -> T:
+        """Run a function on the engine thread, between two steps, and wait for its answer."""
+        return self._worker.ask(question)
 
-    def held(self, ids: tuple[int, ...], namespace: str = "") -> int:
-        """How many of these ids are held right now."""
-        return self._worker.ask(lambda core: core.held(ids, namespace))
+    def stats(self) -> tuple[CoreStats, CacheStats]:
+        return self.ask(lambda core: (core.stats(), core.cache.stats()))
 
     def clear(self) -> None:
         """Drop every kept token that no running request uses."""
-        self._worker.ask(lambda core: core.cache.clear())
+        self.ask(lambda core: core.cache.clear())
 
     def forget(self, namespace: str) -> None:
-        self._worker.ask(lambda core: core.forget(namespace))
+        self.ask(lambda core: core.forget(namespace))
 
     def close(self) -> None:
         self._worker.close()

@@ -8,8 +8,9 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import TypeVar
 
 import torch
@@ -90,12 +91,13 @@ class Worker:
                 while self._work():
                     pass
             self._drain("the engine was closed while this call ran")
-            self._core.close()
         except BaseException as error:
             log.exception("the engine thread died")
             with self._wake:
                 self._closed = f"the engine thread died: {type(error).__name__}: {error}"
             self._drain(self._closed)
+        finally:
+            self._core.close()  # whatever happened, the owner gets the model back
 
     def _drain(self, why: str) -> None:
         """Nobody who posted in time may wait for ever: run it, then fail what it began."""
@@ -122,17 +124,21 @@ class Worker:
         return True
 
 
-class _short_switches:
-    """Lower the interpreter's switch interval while other threads exist; see above."""
+@contextmanager
+def _short_switches() -> Iterator[None]:
+    """Lower the interpreter's switch interval while other threads exist; see above.
 
-    def __enter__(self) -> None:
-        self._before = sys.getswitchinterval()
-        if threading.active_count() > 1 and self._before > SWITCH_INTERVAL_WHILE_BUSY:
-            sys.setswitchinterval(SWITCH_INTERVAL_WHILE_BUSY)
-
-    def __exit__(self, *exc: object) -> None:
-        if sys.getswitchinterval() != self._before:
-            sys.setswitchinterval(self._before)
+    Only who lowered it raises it again: two engines would restore each other's low value.
+    """
+    before = sys.getswitchinterval()
+    lowered = before > SWITCH_INTERVAL_WHILE_BUSY and threading.active_count() > 1
+    if lowered:
+        sys.setswitchinterval(SWITCH_INTERVAL_WHILE_BUSY)
+    try:
+        yield
+    finally:
+        if lowered:
+            sys.setswitchinterval(before)
 
 
 # Needed only to tell forked children; holds nothing alive.

@@ -230,11 +230,9 @@ def _refuse_unknown(attention_mask: Any, dropout: float, kwargs: dict[str, Any])
         raise UnsupportedModel(f"attention received a mask of type {kind}, not the mask spec")
     if dropout:
         raise UnsupportedModel(f"attention dropout {dropout} in evaluation")
-    unknown = sorted(
-        name for name, value in kwargs.items() if value is not None and name not in _HARMLESS
-    )
-    if kwargs.get("is_causal") is True:
-        unknown.remove("is_causal")
+    # ``is_causal=True`` says what the mask spec says; False would be another kind of model.
+    harmless = _HARMLESS | ({"is_causal"} if kwargs.get("is_causal") is True else set())
+    unknown = sorted(n for n, value in kwargs.items() if value is not None and n not in harmless)
     if unknown:
         raise UnsupportedModel(f"attention argument {unknown[0]!r} is not known to this runner")
 

@@ -56,12 +56,6 @@ class Segment:
             piece.extent.drop()
         self.pieces = ()
 
-    def freeable_bytes(self) -> int:
-        """Bytes that releasing this segment alone would really give back."""
-        return sum(
-            extent.nbytes for extent in {p.extent for p in self.pieces} if extent.holders == 1
-        )
-
     def kept_share(self) -> float:
         """Smallest share of an extent that this segment keeps alive on its own (1.0 when none)."""
         shares = [p.tokens / p.extent.capacity for p in self.pieces if p.extent.holders == 1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,8 +18,9 @@ __all__ = ["IMPLEMENTATION", "Takeover", "delegate_attention", "delegate_mask"]
 
 IMPLEMENTATION = "cachefriendly"
 
-# What a taken model used before, by the id of each of its configurations (they are not hashable).
-_BEFORE: dict[int, str] = {}
+# Who took which configuration, by its id (configurations are not hashable). A takeover holds its
+# configurations, so an id is not recycled while its entry lives.
+_TAKEN: weakref.WeakValueDictionary[int, Takeover] = weakref.WeakValueDictionary()
 
 
 class Takeover:
@@ -36,10 +38,12 @@ class Takeover:
             raise ConfigError(
                 "another open Engine runs this model; share that Engine (engine=...) or close it"
             )
+        self._undone = False
         self._was_training = model.training
         self._checkpointing = is_checkpointing(model)
         self._configs = _configs(model)
-        _BEFORE.update((id(config), config._attn_implementation) for config in self._configs)
+        self.before = {id(config): config._attn_implementation for config in self._configs}
+        _TAKEN.update((id(config), self) for config in self._configs)
         model.eval()
         if self._checkpointing:
             model.gradient_checkpointing_disable()
@@ -51,10 +55,13 @@ class Takeover:
             )
 
     def undo(self) -> None:
-        """Give the model back as it was."""
+        """Give the model back as it was. Safe to repeat."""
+        if self._undone:
+            return
+        self._undone = True
         self._model.set_attn_implementation(self._before)
         for config in self._configs:
-            _BEFORE.pop(id(config), None)
+            _TAKEN.pop(id(config), None)
         if self._was_training:
             self._model.train()
         if self._checkpointing:
@@ -63,7 +70,7 @@ class Takeover:
 
 def delegate_mask(*args: Any, **kwargs: Any) -> Any:
     """The mask that the owner's own attention wants."""
-    before = _BEFORE.get(id(kwargs.get("config")), "sdpa")
+    before = _before(kwargs.get("config"))
     return AttentionMaskInterface()[before](*args, **kwargs)
 
 
@@ -76,11 +83,16 @@ def delegate_attention(
         tensors: query [B, heads, n, d], key and value [B, kv_heads, m, d], mask.
         options: keyword arguments as the model gave them; those that are None are left out.
     """
-    before = _BEFORE.get(id(getattr(module, "config", None)), "sdpa")
+    before = _before(getattr(module, "config", None))
     given = {name: value for name, value in options.items() if value is not None}
     attention = AttentionInterface().get(before, _eager_of(module))
     result: tuple[Tensor, Any] = attention(module, *tensors, **given)
     return result
+
+
+def _before(config: Any) -> str:
+    taken = _TAKEN.get(id(config))
+    return taken.before[id(config)] if taken is not None else "sdpa"
 
 
 def _eager_of(module: nn.Module) -> Any:

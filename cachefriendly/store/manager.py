@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import count
 
 from cachefriendly.kv.extent import Ledger, Piece
 from cachefriendly.kv.sequence import Segment
 from cachefriendly.kv.sequence import Sequence as KVSequence
-from cachefriendly.store.tree import Match, Node, PrefixTree
+from cachefriendly.store.tree import Lease, Match, Node, PrefixTree
 
 __all__ = ["CacheStats", "KVCacheManager", "Opened"]
 
@@ -33,10 +33,10 @@ class CacheStats:
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """A sequence opened on what was held. Call `release` once the sequence is committed."""
+    """A sequence opened on what was held, and the lease that keeps it held meanwhile."""
 
     sequence: KVSequence
-    release: Callable[[], None]
+    lease: Lease
 
     @property
     def reused(self) -> int:
@@ -46,7 +46,7 @@ class Opened:
 class KVCacheManager:
     """Opens sequences on the longest held prefix, keeps finished ones, evicts the least recent.
 
-    Prefixes are separated by ``key`` (namespace and whatever else changes the keys' meaning).
+    Prefixes are separated by ``space`` (namespace and whatever else changes the keys' meaning).
     Not thread safe: the engine thread owns it; `Engine` posts other callers' requests to it.
     """
 
@@ -59,31 +59,31 @@ class KVCacheManager:
         self._evictions = 0
         self._evicted_tokens = 0
 
-    def lookup(self, ids: Sequence[int], key: str = "") -> int:
+    def lookup(self, ids: Sequence[int], space: str = "") -> int:
         """Tokens of ``ids`` that are held, without touching anything."""
-        tree = self._trees.get(key)
+        tree = self._trees.get(space)
         return tree.match(ids).length if tree else 0
 
-    def open(self, ids: Sequence[int], key: str = "") -> Opened:
+    def open(self, ids: Sequence[int], space: str = "") -> Opened:
         """A sequence on the longest held prefix of ``ids``; nothing is copied.
 
         At most ``len(ids) - 1`` tokens are taken over: one must be forwarded to get logits.
         """
         if not self._reuse:
-            return Opened(KVSequence(self.ledger), _nothing)
-        tree = self._tree(key)
+            return Opened(KVSequence(self.ledger), Lease(None))
+        tree = self._tree(space)
         match = tree.match(ids[:-1])
         tree.touch(match)
         sequence = KVSequence(self.ledger, _pieces(match))
-        return Opened(sequence, tree.hold(match))
+        return Opened(sequence, tree.lease(match))
 
-    def keep(self, sequence: KVSequence, ids: Sequence[int], key: str = "") -> None:
+    def keep(self, sequence: KVSequence, ids: Sequence[int], space: str = "") -> None:
         """Hold what a sequence forwarded: the first ``sequence.length`` of ``ids``."""
         if not self._reuse or sequence.length == 0:
             return
         held = tuple(ids[: sequence.length])
         whole = sequence.segment(0, sequence.length)
-        self._tree(key).insert(held, whole)
+        self._tree(space).insert(held, whole)
         whole.release()
 
     def make_room(self, wanted: int = 0) -> int:
@@ -106,9 +106,9 @@ class KVCacheManager:
                 heapq.heappush(heap, (parent.last_used, id(parent), parent, tree))
         return before - self.ledger.bytes
 
-    def forget(self, key: str) -> None:
-        """Drop everything under a key that is not in use right now."""
-        tree = self._trees.get(key)
+    def forget(self, space: str) -> None:
+        """Drop everything of a space that is not in use right now."""
+        tree = self._trees.get(space)
         if tree is not None:
             tree.clear()
 
@@ -128,8 +128,8 @@ class KVCacheManager:
             evicted_tokens=self._evicted_tokens,
         )
 
-    def _tree(self, key: str) -> PrefixTree[Segment]:
-        return self._trees.setdefault(key, PrefixTree(self._clock))
+    def _tree(self, space: str) -> PrefixTree[Segment]:
+        return self._trees.setdefault(space, PrefixTree(self._clock))
 
     def _evict(self, tree: PrefixTree[Segment], leaf: Node[Segment]) -> Node[Segment] | None:
         self._evictions += 1
@@ -155,7 +155,3 @@ def _pieces(match: Match[Segment]) -> list[Piece]:
                 pieces.append(piece)
         taken.release()
     return pieces
-
-
-def _nothing() -> None:
-    return None

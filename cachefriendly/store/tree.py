@@ -7,12 +7,11 @@ Radix trees over prompts are known from SGLang's RadixAttention (Zheng et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Match", "Node", "PrefixTree", "SpanValue", "common_prefix"]
+__all__ = ["Lease", "Match", "Node", "PrefixTree", "SpanValue", "common_prefix"]
 
 
 class SpanValue(Protocol):
@@ -44,6 +43,35 @@ class Node(Generic[V]):
     @property
     def is_leaf(self) -> bool:
         return not self.children
+
+
+class Lease:
+    """A hold on a node and everything above it. A context manager; `release` is safe to repeat.
+
+    Counts walk up from the last node, so a node that was split meanwhile is released as well.
+    """
+
+    __slots__ = ("_node",)
+
+    def __init__(self, node: Node[Any] | None) -> None:
+        self._node = node
+        self._count(1)
+
+    def release(self) -> None:
+        self._count(-1)
+        self._node = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.release()
+
+    def _count(self, by: int) -> None:
+        node = self._node
+        while node is not None:
+            node.leases += by
+            node = node.parent
 
 
 class Match(Generic[V]):
@@ -88,23 +116,16 @@ class PrefixTree(Generic[V]):
         for node in match.nodes:
             node.last_used = now
 
-    @contextmanager
-    def lease(self, match: Match[V]) -> Iterator[Match[V]]:
-        """Keep a match from being evicted for a while."""
-        release = self.hold(match)
-        try:
-            yield match
-        finally:
-            release()
+    def lease(self, match: Match[V]) -> Lease:
+        """Keep a match from being evicted, until the lease is released.
 
-    def hold(self, match: Match[V]) -> Callable[[], None]:
-        """Like `lease`, for holders that outlive a block; call what is returned exactly once.
-
-        Counts walk up from the last node, so a node split meanwhile is released as well.
+        A node that the match ends in is split: what lies behind the match stays evictable. The
+        match itself is used up; take its values first.
         """
-        last = match.nodes[-1] if match.nodes else None
-        _count(last, 1)
-        return lambda: _count(last, -1)
+        if not match.nodes:
+            return Lease(None)
+        last = match.nodes[-1]
+        return Lease(last if match.partial == len(last.ids) else self._split(last, match.partial))
 
     def insert(self, ids: Sequence[int], value: V) -> Match[V]:
         """Add a sequence. ``value`` covers all of ``ids``; the part that is new is taken from it.
@@ -178,12 +199,6 @@ class PrefixTree(Generic[V]):
         node.ids = node.ids[at:]
         node.parent = upper
         return upper
-
-
-def _count(node: Node[V] | None, by: int) -> None:
-    while node is not None:
-        node.leases += by
-        node = node.parent
 
 
 def common_prefix(run: Sequence[int], ids: Sequence[int], offset: int) -> int:

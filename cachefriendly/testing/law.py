@@ -41,8 +41,11 @@ class LogitRecord:
 
     steps: list[Step] = field(default_factory=list)
 
-    def check(self, model: Any, ids: Sequence[int], *, tol: float) -> LawReport:
+    def check(self, model: Any, ids: Sequence[int], *, tol: float, steps: int = 1) -> LawReport:
         """Compare every recorded step along ``ids`` with one cold forward of ``model``.
+
+        Args:
+            steps: at least this many steps must have been recorded along ``ids``.
 
         Raises:
             AssertionError: a logit differs by more than ``tol``, or a chosen id's cold logit is
@@ -51,8 +54,8 @@ class LogitRecord:
         ids = tuple(ids)
         cold = cold_logits(model, ids).float()
         report = _compare([s for s in self.steps if s.ids == ids[: len(s.ids)]], cold, tol)
-        if not report.steps:
-            raise AssertionError("no step along these ids was recorded")
+        if report.steps < steps:
+            raise AssertionError(f"{report.steps} steps along these ids, expected {steps}")
         if not report.largest_difference <= tol:
             raise AssertionError(f"logits differ by {report.largest_difference:.3g} > {tol:.3g}")
         if not report.worst_choice <= 2 * tol:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.hermes import CALL_OPEN, HermesDialect
 from cachefriendly.tools.plain_json import PlainJsonDialect
 from cachefriendly.tools.stream import ReplyParser

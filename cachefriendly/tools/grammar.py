@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.matcher import GrammarMatcher, marker_rule
 from cachefriendly.tools.schema import check_schema, check_tools
 from cachefriendly.tools.schema_rewrite import grammar_schema

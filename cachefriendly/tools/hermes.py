@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import call_object
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner

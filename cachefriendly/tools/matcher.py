@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.errors import RequestError, SchemaError
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.closing import (
     allowed_mask,
     greedy_closing,

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, call_object, read_call
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.hermes import tool_line

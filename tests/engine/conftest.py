@@ -9,8 +9,8 @@ import pytest
 
 from cachefriendly.config import Sampling
 from cachefriendly.demo import demo_engine as make_demo_engine
-from cachefriendly.engine.request import GenerateRequest
 from cachefriendly.engine.token_engine import TokenEngine
+from cachefriendly.rows import GenerateRequest
 
 IdsOf = Callable[[str], tuple[int, ...]]
 RequestOf = Callable[..., GenerateRequest]
@@ -26,7 +26,7 @@ def chunked_engine() -> Iterator[Any]:
 @pytest.fixture
 def tokens(chunked_engine: Any) -> TokenEngine:
     """The lower half of that engine, holding nothing yet."""
-    token_engine: TokenEngine = chunked_engine._live().tokens
+    token_engine: TokenEngine = chunked_engine.token_engine
     token_engine.clear()
     return token_engine
 

@@ -71,12 +71,22 @@ def test_prompt_longer_than_the_window() -> None:
         ("max_tokens", True),
         ("repetition_penalty", 0),
         ("seed", -1),
+        ("seed", 1.5),
+        ("max_tokens", 2.5),
+        ("temperature", math.inf),
         ("temperature", "hot"),
     ],
 )
 def test_settings_out_of_range(name: str, value: Any) -> None:
-    with pytest.raises(RequestError, match=rf"{name}=.* is not usable; it must be a number"):
+    with pytest.raises(
+        RequestError, match=rf"{name}=.* is not usable; it must be a (whole )?number"
+    ):
         Sampling(**{name: value})
+
+
+def test_stop_token_ids_must_be_ids() -> None:
+    with pytest.raises(RequestError, match=r"stop_token_ids=.* must be token ids"):
+        Sampling(stop_token_ids=("x",))  # type: ignore[arg-type]
 
 
 def test_unknown_options(demo_engine: Engine) -> None:
@@ -106,7 +116,16 @@ def test_generation_options_without_effect(
 
 
 @pytest.mark.parametrize(
-    ("option", "value"), [("history", "exactly"), ("kv_bytes", 0), ("max_rows", math.nan)]
+    ("option", "value"),
+    [
+        ("history", "exactly"),
+        ("kv_bytes", 0),
+        ("kv_bytes", math.inf),
+        ("max_rows", math.nan),
+        ("max_rows", None),
+        ("max_rows", 1.5),
+        ("reuse", "no"),
+    ],
 )
 def test_engine_options(option: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=option):

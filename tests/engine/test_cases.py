@@ -280,13 +280,12 @@ def test_case_22_sixteen_threads(demo_engine: Engine) -> None:
     requests = [
         ChatRequest((Message("user", f"Number {n}: <|im_end|> {'word ' * n}"),)) for n in range(64)
     ]
-    prompts = demo_engine._live().prompts
-    serial = [prompts.build(request).ids for request in requests]
+    serial = [demo_engine.prompt_ids(request) for request in requests]
     gate = threading.Barrier(16)
 
     def build(start: int) -> list[tuple[int, ...]]:
         gate.wait()
-        return [prompts.build(request).ids for request in requests[start:] + requests[:start]]
+        return [demo_engine.prompt_ids(r) for r in requests[start:] + requests[:start]]
 
     with ThreadPoolExecutor(16) as pool:
         for start, built in enumerate(pool.map(build, range(16))):
@@ -304,7 +303,7 @@ def test_case_24_a_stream_closed_early(demo_engine: Engine) -> None:
         if len(shown) > 20:
             break
     stream.close()  # type: ignore[attr-defined]
-    prompt = demo_engine._live().prompts.build(request).ids
+    prompt = demo_engine.prompt_ids(request)
     talk += [Message("assistant", shown), Message("user", "Stop. Who are you?")]
     second = ask(demo_engine, talk, "Me.")
     generated = demo_engine.token_ids(shown)

@@ -10,6 +10,7 @@ import pytest
 
 from cachefriendly import (
     ChatRequest,
+    ConfigError,
     Engine,
     Finished,
     Message,
@@ -177,6 +178,11 @@ def test_a_loaded_model_shares_one_engine() -> None:
     model, tokenizer = tiny_model("llama"), byte_tokenizer()
     engine = Engine.of(model, tokenizer)
     assert Engine.of(model, tokenizer) is engine
+    request = ChatRequest((Message("user", "hi"),), sampling=GREEDY)
+    engine.chat(request).result()
+    other = Engine.of(model, byte_tokenizer(templates.NATIVE_TOOLS))
+    with pytest.raises(ConfigError, match="another open Engine runs this model"):
+        other.chat(request)
     engine.close()
     again = Engine.of(model, tokenizer)
     assert again is not engine

@@ -10,7 +10,9 @@ import pickle
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,17 +70,23 @@ def explode(module: Any, args: Any) -> None:
 
 
 def test_out_of_memory_evicts_and_tries_less_at_once(engine: Engine) -> None:
-    engine.chat(request_of("kept")).result()
-    failures = [torch.OutOfMemoryError("out of memory: tried to allocate 1 GiB")]
+    """Halved until it fits, here below 20 tokens; kept tokens go first."""
+    kept = engine.chat(request_of("kept " * 20)).result()
+    sizes: list[int] = []
 
-    def fail_once(module: Any, args: Any) -> None:
-        if failures:
-            raise failures.pop()
+    def too_much(module: Any, args: Any) -> None:
+        sizes.append(args[0].shape[1])
+        if sizes[-1] > 20:
+            raise torch.OutOfMemoryError("out of memory: tried to allocate 1 GiB")
 
-    hook = engine.model.get_submodule("model.layers.0").register_forward_pre_hook(fail_once)
-    result = engine.chat(request_of("a long enough prompt to be halved")).result()
+    hook = engine.model.get_submodule("model.layers.0").register_forward_pre_hook(too_much)
+    result = engine.chat(request_of("a long enough prompt to be halved twice")).result()
     hook.remove()
     assert exact(result)
+    assert sizes[0] == sizes[1] > sizes[2] > 20 >= sizes[3]
+    again = engine.chat(request_of("kept " * 20)).result()
+    assert again.output_ids == kept.output_ids
+    assert again.report.reused_tokens < len(kept.prompt_ids) - 1
 
 
 def test_a_rows_own_failure_ends_that_row_only(
@@ -140,8 +148,27 @@ def test_dropping_a_call_cancels_it(engine: Engine) -> None:
 
 def test_timeout_cancels(engine: Engine) -> None:
     call = engine.chat(request_of("long", Sampling(max_tokens=1500, temperature=0)))
-    with pytest.raises(TimeoutError):
+    with pytest.raises(TimeoutError, match=r"no complete reply within timeout=0\.01 s; raise"):
         call.result(timeout=0.01)
+    with pytest.raises(TimeoutError):
+        call.result()
+    timed = engine.chat(request_of("x", Sampling(max_tokens=1500, temperature=0)), timeout=0.02)
+    with pytest.raises(TimeoutError, match=r"timeout=0\.02 s"):
+        list(timed)
+
+
+async def test_a_deadline_holds_in_async_code_too(engine: Engine) -> None:
+    long = request_of("long", Sampling(max_tokens=1500, temperature=0))
+    with pytest.raises(TimeoutError, match=r"timeout=0\.02 s"):
+        await engine.chat(long, timeout=0.02).aresult()
+
+
+def test_cancelling_from_another_thread_reaches_the_consumer(engine: Engine) -> None:
+    call = engine.chat(request_of("long", Sampling(max_tokens=1500, temperature=0)))
+    threading.Timer(0.02, call.cancel).start()
+    with pytest.raises(Cancelled):
+        for _ in call:
+            pass
     with pytest.raises(Cancelled):
         call.result()
 
@@ -168,11 +195,52 @@ def test_copies_share_the_engine_and_pickles_are_refused(engine: Engine) -> None
         pickle.dumps(engine)
 
 
-def test_switch_interval_is_restored(engine: Engine) -> None:
+def test_switch_interval_is_lowered_in_a_step_and_restored(engine: Engine) -> None:
     before = sys.getswitchinterval()
-    engine.chat(request_of("hello")).result()
+    seen: list[float] = []
+    layer = engine.model.get_submodule("model.layers.0")
+    hook = layer.register_forward_pre_hook(
+        lambda module, args: seen.append(sys.getswitchinterval())
+    )
+    with Engine(tiny_model("llama"), byte_tokenizer()) as other:
+        calls = [e.chat(request_of("hello")) for e in (engine, other) for _ in range(4)]
+        for call in calls:
+            call.result()
+        other.stats()
     engine.stats()
+    hook.remove()
+    assert max(seen) < 0.001
     assert sys.getswitchinterval() == before
+
+
+def test_a_dead_engine_thread_gives_the_model_back() -> None:
+    model = tiny_model("llama")
+    implementation = model.config._attn_implementation
+    engine = Engine(model, byte_tokenizer())
+
+    def die(core: Core) -> None:
+        raise SystemError("a bug of ours")
+
+    call = engine.chat(request_of("long", Sampling(max_tokens=1500, temperature=0)))
+    engine.token_engine._worker.post(die)
+    with pytest.raises(EngineClosed, match="the engine thread died: SystemError"):
+        call.result()
+    engine.close()
+    assert model.config._attn_implementation == implementation
+    with Engine(model, byte_tokenizer()) as again:
+        assert exact(again.chat(request_of("alive")).result())
+
+
+def test_closing_lets_the_weights_go(tmp_path: Path) -> None:
+    tiny_model("llama").save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    engine = Engine.from_pretrained(str(tmp_path), device_map={"": "cpu"})
+    weights = weakref.ref(engine.model.get_input_embeddings().weight)
+    engine.chat(request_of("hello")).result()
+    engine.close()
+    gc.collect()
+    assert weights() is None
+    assert "closed" in repr(engine)
 
 
 def test_case_23_live_bytes_are_unique_tokens_and_slack(engine: Engine) -> None:
@@ -239,7 +307,7 @@ def test_held_bytes_return_to_zero_when_closed() -> None:
     engine = Engine(tiny_model("llama"), byte_tokenizer())
     engine.chat(request_of("hello")).result()
     cores: list[Core] = []
-    engine._live().tokens._worker.ask(cores.append)
+    engine.token_engine.ask(cores.append)
     engine.close()
     assert cores[0].cache.ledger.bytes == 0
     assert cores[0].cache.ledger.extents == 0

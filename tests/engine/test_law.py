@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from cachefriendly.engine.request import GenerateRequest, RowDone, RowTokens
 from cachefriendly.engine.token_engine import TokenEngine
+from cachefriendly.rows import GenerateRequest, RowDone, RowTokens
 from cachefriendly.testing import (
     LogitRecord,
     cold_generate,

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cachefriendly.config import EngineConfig, Sampling
-from cachefriendly.engine.request import GenerateRequest, RowDone
 from cachefriendly.engine.token_engine import TokenEngine
+from cachefriendly.rows import GenerateRequest, RowDone
 from cachefriendly.testing import byte_tokenizer, cold_logits, recorded_logits, tiny_model
 
 COLD: dict[str, Any] = {}

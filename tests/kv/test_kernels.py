@@ -58,10 +58,19 @@ def test_strided_and_uneven_tensors_take_plain_math() -> None:
 
 
 def test_bf16_parts_are_merged_in_float32() -> None:
+    """Sixteen parts, against the same merge in float64; in bf16 the sum would lose two digits."""
+    generator = torch.Generator().manual_seed(0)
     parts = [
-        (torch.ones(1, 1, 1, 4, dtype=torch.bfloat16), torch.tensor([[[8.0]]])),
-        (torch.zeros(1, 1, 1, 4, dtype=torch.bfloat16), torch.tensor([[[0.0]]])),
+        (
+            torch.randn(1, 2, 3, 8, generator=generator).bfloat16(),
+            torch.randn(1, 2, 3, generator=generator) * 2,
+        )
+        for _ in range(16)
     ]
     out, lse = merge(parts)
-    assert out.dtype == torch.bfloat16
-    assert lse.dtype == torch.float32
+    assert (out.dtype, lse.dtype) == (torch.bfloat16, torch.float32)
+    lses = torch.stack([part for _, part in parts]).double()
+    weights = torch.softmax(lses, 0).unsqueeze(-1)
+    want = (torch.stack([part for part, _ in parts]).double() * weights).sum(0)
+    assert torch.equal(out, want.bfloat16())
+    torch.testing.assert_close(lse.double(), torch.logsumexp(lses, 0))

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from cachefriendly.config import EngineConfig
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import Cancelled
 from cachefriendly.events import CacheReport, ChatEvent, ChatResult, Finished, TextDelta
 from cachefriendly.messages import Message, check_conversation
+from cachefriendly.request import ChatRequest
 
 
 class ScriptedCall:
@@ -71,7 +71,7 @@ class ScriptedEngine:
         self.requests: list[ChatRequest] = []
         self.calls: list[ScriptedCall] = []
 
-    def chat(self, request: ChatRequest) -> ScriptedCall:
+    def chat(self, request: ChatRequest, *, timeout: float | None = None) -> ScriptedCall:
         check_conversation(request.messages)
         self.requests.append(request)
         self.calls.append(ScriptedCall(self.text, self.stall_at))

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from cachefriendly.config import EngineConfig
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.events import (
     CacheReport,
     ChatEvent,
@@ -20,6 +19,7 @@ from cachefriendly.events import (
     ToolCallReady,
 )
 from cachefriendly.messages import Message, check_conversation
+from cachefriendly.request import ChatRequest
 
 
 class ScriptedCall:
@@ -72,7 +72,7 @@ class ScriptedEngine:
         self.requests: list[ChatRequest] = []
         self.calls: list[ScriptedCall] = []
 
-    def chat(self, request: ChatRequest) -> ScriptedCall:
+    def chat(self, request: ChatRequest, *, timeout: float | None = None) -> ScriptedCall:
         check_conversation(request.messages)
         self.requests.append(request)
         reply = self._replies[min(len(self.requests), len(self._replies)) - 1]

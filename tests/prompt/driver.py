@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.messages import Message, Tool
 from cachefriendly.prompt import BuiltPrompt, PromptBuilder
+from cachefriendly.request import ChatRequest
 
 WEATHER = Tool(
     "get_weather",

@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.events import MissReason
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.prompt import PromptBuilder
+from cachefriendly.request import ChatRequest
 from cachefriendly.testing import templates
 from tests.prompt.driver import WEATHER, Conversation, reference_ids
 
@@ -179,7 +179,7 @@ def test_case_6_key_order_of_arguments_and_schemas(tokenizer_with, spell, policy
 
 TWO_PROCESSES = """
 import sys
-from cachefriendly.engine.request import ChatRequest
+from cachefriendly.request import ChatRequest
 from cachefriendly.messages import Message, Tool
 from cachefriendly.prompt import PromptBuilder
 from cachefriendly.testing import byte_tokenizer, templates

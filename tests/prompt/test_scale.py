@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.messages import Message
 from cachefriendly.prompt import PromptBuilder
+from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 
 

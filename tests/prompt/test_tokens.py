@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.messages import Message
 from cachefriendly.prompt import PromptBuilder, StreamDecoder
 from cachefriendly.prompt.control import ControlSet, ControlToken, control_set
 from cachefriendly.prompt.tokens import StretchMemo, TextTokenizer
+from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 
 

@@ -9,11 +9,11 @@ import pytest
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.events import MissReason
 from cachefriendly.messages import Message
 from cachefriendly.prompt import PromptBuilder
 from cachefriendly.prompt.transcript import Transcript
+from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 from tests.prompt.driver import Conversation
 

@@ -6,10 +6,10 @@ from collections import Counter
 
 import pytest
 
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import ControlTokenError, RequestError
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.prompt import PromptBuilder
+from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 from cachefriendly.testing.tokenizer import CONTROL_TOKENS, SPECIAL_TOKENS
 

@@ -21,7 +21,7 @@ def run(cache: KVCacheManager, ids: list[int], key: str = "") -> int:
     append(opened.sequence, ids[reused:])
     cache.keep(opened.sequence, ids, key)
     opened.sequence.close()
-    opened.release()
+    opened.lease.release()
     return reused
 
 
@@ -118,6 +118,6 @@ def test_running_rows_are_not_evicted() -> None:
     cache.make_room(1 << 30)
     assert read(opened.sequence) == list(range(50))
     opened.sequence.close()
-    opened.release()
+    opened.lease.release()
     cache.make_room(1 << 30)
     assert cache.ledger.bytes == 0

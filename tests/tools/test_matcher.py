@@ -15,8 +15,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cachefriendly.engine.request import GrammarSpec
 from cachefriendly.errors import MissingExtra, RequestError, SchemaError
+from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary, json_grammar
 
 OBJECT = {

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from cachefriendly.config import Sampling
-from cachefriendly.messages import Message, Tool, ToolChoice
 
-__all__ = ["ChatRequest", "GenerateRequest", "GrammarSpec", "RowDone", "RowEvent", "RowTokens"]
+__all__ = ["GenerateRequest", "GrammarSpec", "RowDone", "RowEvent", "RowTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,29 +25,10 @@ class GrammarSpec:
 
 
 @dataclass(frozen=True, slots=True)
-class ChatRequest:
-    """One call of a chat model, in the project's own values; adapters build it.
-
-    ``response_schema`` constrains the whole answer to JSON of that schema. ``template_arguments``
-    are passed to the chat template (``enable_thinking`` and the like) and belong to the identity
-    of the prompt. ``session`` is an affinity hint, never a key of the cache.
-    """
-
-    messages: tuple[Message, ...]
-    tools: tuple[Tool, ...] = ()
-    tool_choice: ToolChoice = "auto"
-    response_schema: Mapping[str, Any] | None = None
-    sampling: Sampling = field(default_factory=Sampling)
-    namespace: str = ""
-    session: str | None = None
-    template_arguments: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
 class GenerateRequest:
-    """One row: prompt ids and how to continue them. ``sampling.max_tokens`` is resolved (not None).
+    """One row: prompt ids and how to continue them. ``sampling.max_tokens`` is a number here.
 
-    ``max_tokens == 0`` is expressed by ``prefill_only``: the prompt is forwarded and kept.
+    ``prefill_only``: the prompt is forwarded and kept, nothing is generated.
     """
 
     prompt_ids: tuple[int, ...]
@@ -57,6 +36,14 @@ class GenerateRequest:
     namespace: str = ""
     grammar: GrammarSpec | None = None
     prefill_only: bool = False
+
+    def __post_init__(self) -> None:
+        if self.sampling.max_tokens is None:
+            raise ValueError("a GenerateRequest needs sampling.max_tokens; the Engine resolves it")
+
+    @property
+    def max_tokens(self) -> int:
+        return self.sampling.max_tokens or 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +71,6 @@ class RowDone:
     ttft_s: float
     total_s: float
     stop_text: str = ""
-    evicted: bool = False
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

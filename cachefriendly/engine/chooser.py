@@ -1,24 +1,35 @@
-"""Builds what a row needs to choose ids: sampler, stop ids, grammar matcher, stop strings."""
+"""What a row needs to choose ids: sampler, stop ids, grammar matcher, stop strings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import stop_ids, text_config
 from cachefriendly.engine.reply import Decoder
-from cachefriendly.engine.request import GenerateRequest
-from cachefriendly.engine.row import RowTools
 from cachefriendly.engine.sampler import Sampler
 from cachefriendly.engine.stop import StopWatch
-from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
+from cachefriendly.rows import GenerateRequest
+from cachefriendly.tools.matcher import GrammarMatcher
+from cachefriendly.tools.vocabulary import Vocabulary
 
-__all__ = ["RowToolbox"]
+__all__ = ["Chooser", "ChooserFactory"]
 
 
-class RowToolbox:
+@dataclass(frozen=True, slots=True)
+class Chooser:
+    """How one row chooses its ids and knows its end."""
+
+    sampler: Sampler
+    stop_ids: frozenset[int]
+    matcher: GrammarMatcher | None = None
+    watch: StopWatch | None = None
+
+
+class ChooserFactory:
     """Runs in the caller's thread, so that a bad setting raises where the caller is."""
 
     def __init__(
@@ -30,7 +41,7 @@ class RowToolbox:
         self._stop_ids = stop_ids(model, tokenizer)
         self._vocab_size: int = text_config(model).vocab_size
 
-    def tools_for(self, request: GenerateRequest) -> RowTools:
+    def build(self, request: GenerateRequest) -> Chooser:
         """Raises RequestError for settings that transformers or the grammar refuses."""
         sampling = request.sampling
         stops = self._stop_ids | frozenset(sampling.stop_token_ids)
@@ -39,9 +50,7 @@ class RowToolbox:
             vocabulary = Vocabulary.from_tokenizer(
                 self._tokenizer, self._vocab_size, stop_ids=self._stop_ids
             )
-            matcher = GrammarMatcher(
-                request.grammar, vocabulary, max_tokens=sampling.max_tokens or 1
-            )
+            matcher = GrammarMatcher(request.grammar, vocabulary, max_tokens=request.max_tokens)
         watch = StopWatch(sampling.stop, self._decoder().push) if sampling.stop else None
-        sampler = Sampler(self._model, sampling, list(request.prompt_ids))
-        return RowTools(sampler, stops, matcher, watch)
+        sampler = Sampler(self._model, request)
+        return Chooser(sampler, stops, matcher, watch)
