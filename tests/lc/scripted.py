@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from typing import Any
 
 from cachefriendly.config import EngineConfig
@@ -33,7 +33,7 @@ class ScriptedCall:
     def cancel(self) -> None:
         self.stopped.set()
 
-    def __iter__(self) -> Iterator[ChatEvent]:
+    def __iter__(self) -> Generator[ChatEvent]:
         for index, event in enumerate(self.events):
             if index == self.stall_at:
                 self.stopped.wait(10)
@@ -42,7 +42,7 @@ class ScriptedCall:
             self.finished = isinstance(event, Finished)
             yield event
 
-    async def __aiter__(self) -> AsyncIterator[ChatEvent]:
+    async def __aiter__(self) -> AsyncGenerator[ChatEvent]:
         for index, event in enumerate(self.events):
             while index == self.stall_at and not self.stopped.is_set():
                 await asyncio.sleep(0.005)
@@ -50,6 +50,12 @@ class ScriptedCall:
                 raise Cancelled("cancelled")
             self.finished = isinstance(event, Finished)
             yield event
+
+    def __enter__(self) -> ScriptedCall:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.cancel()
 
     def result(self, timeout: float | None = None) -> ChatResult:
         return [event for event in self if isinstance(event, Finished)][-1].result

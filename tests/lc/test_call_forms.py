@@ -18,7 +18,9 @@ from langchain_core.runnables import ConfigurableField, RunnableLambda
 from pydantic import BaseModel, ValidationError
 
 from cachefriendly.config import Sampling
+from cachefriendly.engine.engine import Engine
 from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.testing import byte_tokenizer, tiny_model
 from cachefriendly_lc import ChatCacheFriendly, ChatHuggingFace
 from cachefriendly_lc.convert import message_from_langchain
 from tests.lc.scripted import ScriptedEngine
@@ -210,21 +212,21 @@ async def test_cancelling_the_task_cancels() -> None:
 
 
 async def test_timeout() -> None:
-    engine = ScriptedEngine(stall_at=1)
-    model = ChatCacheFriendly(engine=engine, timeout=0.05)
-    error = "timeout=0.05 seconds"
-    with pytest.raises(TimeoutError, match=error):
-        model.invoke("hi")
-    with pytest.raises(TimeoutError, match=error):
-        await model.ainvoke("hi")
-    with pytest.raises(TimeoutError, match=error):
-        list(model.stream("hi"))
-    with pytest.raises(TimeoutError, match=error):
-        async for _ in model.astream("hi"):
-            pass
-    assert [call.cancelled for call in engine.calls] == [True] * 4
-    engine.stall_at = None
-    assert model.invoke("hi", timeout=5).content == "one two three "
+    """The engine keeps the deadline; every form of a call passes it on."""
+    with Engine(tiny_model("llama"), byte_tokenizer()) as engine:
+        model = ChatCacheFriendly(engine=engine, timeout=0.05, max_tokens=1500, temperature=0)
+        error = r"timeout=0\.05 s; raise the timeout"
+        with pytest.raises(TimeoutError, match=error):
+            model.invoke("hi")
+        with pytest.raises(TimeoutError, match=error):
+            await model.ainvoke("hi")
+        with pytest.raises(TimeoutError, match=error):
+            list(model.stream("hi"))
+        with pytest.raises(TimeoutError, match=error):
+            async for _ in model.astream("hi"):
+                pass
+        assert model.invoke("hi", timeout=30, max_tokens=2).usage_metadata["output_tokens"] <= 2
+        assert engine.stats().core.running == 0
 
 
 async def test_async_calls_do_not_block_the_loop() -> None:
