@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.prompt.builder import BuiltPrompt
-from cachefriendly.prompt.losses import common_prefix
 from cachefriendly.rows import RowDone
 
 __all__ = ["losses_of"]
@@ -18,10 +17,10 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
     """
     if not reuse:
         return (Loss(MissReason.REUSE_OFF, 0, 0, fix="EngineConfig(reuse=True)"),)
-    parent = built.provenance.parent if built.provenance else None
-    if parent is None:
+    origin = built.provenance
+    if origin is None or origin.parent is None:
         return built.losses if done.reused_tokens else (*built.losses, _FIRST)
-    known = min(common_prefix(parent.ids(), built.ids), len(built.ids)) - 1
+    known = origin.shared - 1
     lost = known - done.reused_tokens
     if lost <= 0:
         return built.losses

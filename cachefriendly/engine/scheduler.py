@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from cachefriendly.engine.row import Row
-from cachefriendly.store.tree import common_prefix
+from cachefriendly.prefix import common_prefix
 
 __all__ = ["Batch", "Scheduler", "Work"]
 

@@ -9,20 +9,21 @@ from datetime import datetime, time
 from typing import Any
 
 from cachefriendly.config import Clock, HistoryPolicy
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.messages import Message, canonical_json, check_conversation, message_digest
+from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.built import BuiltPrompt, Provenance
 from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.digests import chain_digests, digest_of
 from cachefriendly.prompt.disguise import Disguise, disguise_for, texts_of_message, texts_of_value
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
-from cachefriendly.prompt.losses import Circumstances, common_prefix, find_losses
+from cachefriendly.prompt.losses import Circumstances, find_losses
 from cachefriendly.prompt.schema import canonical_tools, check_tool_names
 from cachefriendly.prompt.stage import Setting, Stage
 from cachefriendly.prompt.template import check_arguments, template_source
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Record, Transcript
+from cachefriendly.request import ChatRequest
 from cachefriendly.tools.dialect import Dialect
 
 __all__ = ["BuiltPrompt", "PromptBuilder"]
@@ -114,14 +115,12 @@ class PromptBuilder:
             raise ValueError("only a prompt from PromptBuilder.build can be committed")
         reply = reply.without_handle()
         digest = message_digest(reply)
-        previous = origin.parent.ids() if origin.parent else []
-        shared = common_prefix(previous, built.ids)
         record = Record(
             namespace=built.namespace,
             handle=_handle(built, origin.fingerprint, output_ids, digest),
-            parent=origin.parent if shared else None,
-            shared=shared,
-            own=array("I", built.ids[shared:]),
+            parent=origin.parent if origin.shared else None,
+            shared=origin.shared,
+            own=array("I", built.ids[origin.shared :]),
             output=array("I", output_ids),
             output_text=self.tokens.decode_after(output_ids),
             reply=reply,
@@ -182,8 +181,10 @@ class PromptBuilder:
         tokens = stage.setting.tokens
         prints_time = "strftime_now" in source
         now = Circumstances(request.messages, inputs, stage.moment, prints_time, tokens.decode)
+        parent = draft.tip or found.latest
         origin = Provenance(
-            parent=draft.tip or found.latest,
+            parent=parent,
+            shared=common_prefix(parent.ids(), ids) if parent else 0,
             opening=composition.opening,
             run_length=composition.base[0],
             base=composition.base[1],

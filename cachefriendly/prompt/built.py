@@ -28,9 +28,14 @@ class PromptSpan:
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """What a record of this call will say about its prompt (see `Record`)."""
+    """What a record of this call will say about its prompt (see `Record`).
+
+    ``parent`` is the known call this prompt has most in common with, ``shared`` how many tokens;
+    it may be 0.
+    """
 
     parent: Record | None
+    shared: int
     opening: str
     run_length: int
     base: bytes

@@ -9,10 +9,11 @@ from itertools import compress
 
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.messages import Message
+from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.compose import Rewrite
 from cachefriendly.prompt.transcript import Recognition, Record
 
-__all__ = ["Circumstances", "common_prefix", "find_losses"]
+__all__ = ["Circumstances", "find_losses"]
 
 _INPUTS = (
     (MissReason.SYSTEM_CHANGED, "system", "keep volatile values out of the system message"),
@@ -35,18 +36,6 @@ class Circumstances:
     moment: datetime
     prints_time: bool
     decode: Callable[[Sequence[int]], str]
-
-
-def common_prefix(left: Sequence[int], right: Sequence[int]) -> int:
-    """Length of the longest common prefix, by comparing slices."""
-    low, high = 0, min(len(left), len(right))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if list(left[low:middle]) == list(right[low:middle]):
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 def find_losses(

@@ -11,7 +11,9 @@ from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-__all__ = ["Lease", "Match", "Node", "PrefixTree", "SpanValue", "common_prefix"]
+from cachefriendly.prefix import common_prefix
+
+__all__ = ["Lease", "Match", "Node", "PrefixTree", "SpanValue"]
 
 
 class SpanValue(Protocol):
@@ -199,18 +201,3 @@ class PrefixTree(Generic[V]):
         node.ids = node.ids[at:]
         node.parent = upper
         return upper
-
-
-def common_prefix(run: Sequence[int], ids: Sequence[int], offset: int) -> int:
-    """How many tokens of ``run`` equal ``ids`` from ``offset`` on."""
-    limit = min(len(run), len(ids) - offset)
-    if run[:limit] == ids[offset : offset + limit]:
-        return limit
-    low, high = 0, limit  # run[:low] is equal, run[:high] is not
-    while high - low > 1:
-        middle = (low + high) // 2
-        if run[low:middle] == ids[offset + low : offset + middle]:
-            low = middle
-        else:
-            high = middle
-    return low
