@@ -12,14 +12,14 @@ from cachefriendly.config import Clock, HistoryPolicy
 from cachefriendly.messages import Message, canonical_json, check_conversation, message_digest
 from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.built import BuiltPrompt, Provenance
+from cachefriendly.prompt.canonical_tools import canonical_tools, check_tool_names
 from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.digests import chain_digests, digest_of
 from cachefriendly.prompt.disguise import Disguise, disguise_for, texts_of_message, texts_of_value
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
 from cachefriendly.prompt.losses import Circumstances, find_losses
-from cachefriendly.prompt.schema import canonical_tools, check_tool_names
-from cachefriendly.prompt.stage import Setting, Stage
+from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
 from cachefriendly.prompt.template import check_arguments, template_source
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Record, Transcript
@@ -54,19 +54,19 @@ class PromptBuilder:
         sources = [
             template_source(tokenizer, with_tools=with_tools) for with_tools in (False, True)
         ]
-        plain = Setting(tokenizer, sources[0])
+        plain = PreparedTemplate(tokenizer, sources[0])
         same = sources[0] == sources[1]
-        self._settings = (plain, plain if same else Setting(tokenizer, sources[1]))
+        self._prepared = (plain, plain if same else PreparedTemplate(tokenizer, sources[1]))
 
     @property
     def dialect(self) -> Dialect:
         """The tool dialect of the template that is used when tools are given."""
-        return self._settings[1].dialect
+        return self._prepared[1].dialect
 
     @property
     def tokens(self) -> TextTokenizer:
         """Text to ids and back on frozen clones."""
-        return self._settings[0].tokens
+        return self._prepared[0].tokens
 
     def decoder(self) -> StreamDecoder:
         """A decoder for one reply."""
@@ -94,16 +94,16 @@ class PromptBuilder:
         found = self.transcript.recognise(request.namespace, request.messages, digests, chains)
         inputs = _inputs(request)
         messages = _recorded_form(request.messages, found)
-        stage, messages = self._stage(request, messages, found)
+        rendering, messages = self._rendering(request, messages, found)
         composition = compose(
-            stage,
+            rendering,
             messages,
             found.known,
             policy=self.policy,
-            generation_prompt=generation_prompt,
+            add_generation_prompt=generation_prompt,
             restart=self._restart(found, inputs),
         )
-        return self._built(request, stage, composition, found, (chains[-1], inputs))
+        return self._built(request, rendering, composition, found, (chains[-1], inputs))
 
     def commit(self, built: BuiltPrompt, output_ids: Sequence[int], reply: Message) -> str:
         """Record a finished call; returns the handle of the reply.
@@ -126,7 +126,7 @@ class PromptBuilder:
             reply=reply,
             reply_digest=digest,
             chain=digest_of(origin.chain, digest),
-            opening=origin.opening,
+            generation_prompt=origin.generation_prompt,
             run_length=origin.run_length,
             base=origin.base,
             inputs=origin.inputs,
@@ -134,22 +134,22 @@ class PromptBuilder:
         )
         return self.transcript.add(record)
 
-    def _stage(
+    def _rendering(
         self, request: ChatRequest, messages: Sequence[Message], found: Recognition
-    ) -> tuple[Stage, list[Message]]:
-        setting = self._settings[bool(request.tools)]
+    ) -> tuple[Rendering, list[Message]]:
+        prepared = self._prepared[bool(request.tools)]
         disguise = disguise_for(
-            setting.controls, _texts(request, messages), setting.template.source
+            prepared.controls, _texts(request, messages), prepared.template.source
         )
         tools = request.tools if self.policy == "exact" else canonical_tools(request.tools)
-        stage = Stage(
-            setting,
+        rendering = Rendering(
+            prepared,
             disguise,
             tuple(disguise.tool(tool) for tool in tools),
             disguise.value(request.template_arguments),
             self._moment(found),
         )
-        return stage, [disguise.message(_thought_apart(m, disguise)) for m in messages]
+        return rendering, [disguise.message(_thought_apart(m, disguise)) for m in messages]
 
     def _moment(self, found: Recognition) -> datetime:
         """What ``strftime_now`` prints: a conversation keeps the time of its first call."""
@@ -169,7 +169,7 @@ class PromptBuilder:
     def _built(
         self,
         request: ChatRequest,
-        stage: Stage,
+        rendering: Rendering,
         composition: Composition,
         found: Recognition,
         identity: tuple[bytes, tuple[bytes, bytes, bytes]],
@@ -177,20 +177,20 @@ class PromptBuilder:
         draft = composition.draft
         chain, inputs = identity
         ids = tuple(draft.ids)
-        source = stage.setting.template.source
-        tokens = stage.setting.tokens
+        source = rendering.prepared.template.source
+        tokens = rendering.prepared.tokens
         prints_time = "strftime_now" in source
-        now = Circumstances(request.messages, inputs, stage.moment, prints_time, tokens.decode)
+        now = Circumstances(request.messages, inputs, rendering.moment, prints_time, tokens.decode)
         parent = draft.tip or found.latest
         origin = Provenance(
             parent=parent,
             shared=common_prefix(parent.ids(), ids) if parent else 0,
-            opening=composition.opening,
+            generation_prompt=composition.generation_prompt,
             run_length=composition.base[0],
             base=composition.base[1],
             chain=chain,
             inputs=inputs,
-            moment=stage.moment,
+            moment=rendering.moment,
             fingerprint=fingerprint_of(self._identity, source, request.template_arguments),
         )
         return BuiltPrompt(
@@ -198,8 +198,8 @@ class PromptBuilder:
             text="".join(draft.text),
             spans=tuple(draft.spans),
             namespace=request.namespace,
-            reasoning_open=composition.opening.rfind("<think>")
-            > composition.opening.rfind("</think>"),
+            reasoning_open=composition.generation_prompt.rfind("<think>")
+            > composition.generation_prompt.rfind("</think>"),
             losses=find_losses(ids, composition.rewrites, found, now),
             provenance=origin,
         )

@@ -36,7 +36,7 @@ class Provenance:
 
     parent: Record | None
     shared: int
-    opening: str
+    generation_prompt: str
     run_length: int
     base: bytes
     chain: bytes

@@ -54,7 +54,11 @@ class Draft:
             self.ids.extend(record.output)
         else:
             self.ids[:] = record.ids()
-        self.text += [self._shown()[: record.run_length], record.opening, record.output_text]
+        self.text += [
+            self._shown()[: record.run_length],
+            record.generation_prompt,
+            record.output_text,
+        ]
         self._span(start, record.prompt_stop, None)
         self._recorded(record, index)
         self.tip = record
@@ -62,7 +66,7 @@ class Draft:
 
     def take_block(self, record: Record, index: int, header: str) -> None:
         """Only the generation prompt and output of ``record``, in place of a header in the run."""
-        self.run = self.run.removesuffix(header) + record.opening
+        self.run = self.run.removesuffix(header) + record.generation_prompt
         self._mark = digest_of(self._mark, self._shown().encode(), record.handle.encode())
         self.tokenize_run()
         self.ids.extend(record.output)
@@ -79,10 +83,10 @@ class Draft:
         self.tip = record
         self._mark = digest_of(b"prompt and block", record.handle.encode())
 
-    def base(self, opening: str) -> tuple[int, bytes]:
-        """Length and digest of the run without ``opening``: what `beyond` compares later."""
+    def base(self, generation_prompt: str) -> tuple[int, bytes]:
+        """Length and digest of the run without its end, which `beyond` compares later."""
         shown = self._shown()
-        kept = shown[: len(shown) - len(opening)]
+        kept = shown[: len(shown) - len(generation_prompt)]
         return len(kept), digest_of(self._mark, kept.encode())
 
     def tokenize_run(self, index: int | None = None) -> None:

@@ -48,7 +48,7 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         arguments: Mapping[str, Any] | None = None,
-        generation_prompt: bool = False,
+        add_generation_prompt: bool = False,
         moment: datetime | None = None,
     ) -> str:
         """The prompt as text, as `apply_chat_template(..., tokenize=False)` gives it.
@@ -65,7 +65,7 @@ class ChatTemplate:
                 **variables,
                 messages=list(messages),
                 tools=list(tools) if tools else None,
-                add_generation_prompt=generation_prompt,
+                add_generation_prompt=add_generation_prompt,
                 strftime_now=now.strftime,
             )
         except jinja2.TemplateError as error:

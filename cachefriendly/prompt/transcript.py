@@ -32,8 +32,8 @@ class Record:
 
     Attributes:
         reply: the message in canonical form, arguments in the order the model wrote them.
-        opening: text of the generation prompt of this call; "" where it is not separable.
-        run_length: characters between the last recorded block of the prompt and ``opening``.
+        generation_prompt: the text of it in this call; "" where it is not separable.
+        run_length: characters between the last recorded block of the prompt and that text.
         base: digest of that block and of those characters (see `cachefriendly.prompt.draft`).
         inputs: digests of the system messages, tools and template arguments.
     """
@@ -48,7 +48,7 @@ class Record:
     reply: Message
     reply_digest: bytes
     chain: bytes
-    opening: str
+    generation_prompt: str
     run_length: int
     base: bytes
     inputs: tuple[bytes, bytes, bytes]

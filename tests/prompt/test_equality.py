@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cachefriendly.errors import RequestError, TemplateError
 from cachefriendly.messages import Message, Tool
 from cachefriendly.prompt import PromptBuilder, prompt_fingerprint
-from cachefriendly.prompt.schema import canonical_tools, function_schema
+from cachefriendly.prompt.canonical_tools import canonical_tools, function_schema
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 from tests.prompt.driver import WEATHER, reference_ids, wire

@@ -9,15 +9,15 @@ from itertools import islice
 
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, ToolCall
-from cachefriendly.prompt.stage import Stage
+from cachefriendly.prompt.rendering import Rendering
 
-__all__ = ["Segments", "find_segments"]
+__all__ = ["Placement", "find_placement"]
 
 _MARKERS = range(0x10FFFD, 0xFFFFF, -1)
 
 
 @dataclass(frozen=True, slots=True)
-class Segments:
+class Placement:
     """A rendered prompt as ``between[0] block[0] between[1] ... block[n-1] between[n]``.
 
     ``block[k]`` is reply k as the template prints it, without turn header and turn close. Where
@@ -29,19 +29,19 @@ class Segments:
     open_start: tuple[bool, ...]
 
 
-def find_segments(
-    stage: Stage,
+def find_placement(
+    rendering: Rendering,
     text: str,
     messages: Sequence[Message],
     replies: Sequence[int],
     *,
-    generation_prompt: bool,
-) -> Segments | None:
-    """Segment ``text``, the rendering of ``messages``, at the messages numbered ``replies``.
+    add_generation_prompt: bool,
+) -> Placement | None:
+    """Take ``text`` apart, the rendering of ``messages``, at the messages numbered ``replies``.
 
     Each is first replaced by a plain reply that is a fresh character of its own; where a template
     wants calls before results, only the name of the first call is replaced. None: this template
-    cannot be segmented.
+    cannot be taken apart.
     """
     markers = dict(zip(replies, _fresh(text, len(replies)), strict=True))
     plain = {index: Message("assistant", marker) for index, marker in markers.items()}
@@ -49,12 +49,12 @@ def find_segments(
     names = [messages[i].tool_calls[0].name if messages[i].tool_calls else None for i in replies]
     nameless: list[str | None] = [None] * len(replies)
     for stand_ins, called in ((plain, nameless), (calling, names))[: 2 if any(names) else 1]:
-        pattern = _render_with(stage, messages, stand_ins, generation_prompt)
+        pattern = _render_with(rendering, messages, stand_ins, add_generation_prompt)
         between = _split(pattern, list(markers.values()), called)
         spans = _locate(text, between) if between else None
         if spans is not None:
             in_call = [name is not None for name in called]
-            return _close_calls(text, spans, in_call, _closes(stage))
+            return _close_calls(text, spans, in_call, _closes(rendering))
     return None
 
 
@@ -92,14 +92,14 @@ def _split(pattern: str, markers: Sequence[str], called: Sequence[str | None]) -
 
 
 def _render_with(
-    stage: Stage,
+    rendering: Rendering,
     messages: Sequence[Message],
     stand_ins: Mapping[int, Message],
-    generation_prompt: bool,
+    add_generation_prompt: bool,
 ) -> str:
     replaced = [stand_ins.get(index, message) for index, message in enumerate(messages)]
     try:
-        return stage.render(replaced, generation_prompt=generation_prompt)
+        return rendering.render(replaced, add_generation_prompt=add_generation_prompt)
     except TemplateError:
         return ""
 
@@ -131,7 +131,7 @@ def _locate(text: str, between: Sequence[str]) -> list[tuple[int, int]] | None:
 
 def _close_calls(
     text: str, spans: list[tuple[int, int]], in_call: Sequence[bool], closes: Sequence[str]
-) -> Segments | None:
+) -> Placement | None:
     """Extend the blocks that were marked inside a call up to the turn close."""
     between, blocks, start = [], [], 0
     for (_, left), (right, limit), calls in zip(spans, spans[1:], in_call, strict=False):
@@ -142,13 +142,13 @@ def _close_calls(
         between.append(text[start:left])
         blocks.append(text[left:stop])
         start = stop
-    return Segments((*between, text[start:]), tuple(blocks), tuple(in_call))
+    return Placement((*between, text[start:]), tuple(blocks), tuple(in_call))
 
 
-def _closes(stage: Stage) -> list[str]:
+def _closes(rendering: Rendering) -> list[str]:
     """What may end a turn with calls: the close of a plain reply, else its last control token."""
-    close = stage.setting.features.close
+    close = rendering.prepared.features.close
     tail = ""
-    for piece, control_id in stage.setting.controls.split(close):
+    for piece, control_id in rendering.prepared.controls.split(close):
         tail = piece if control_id is not None else tail + piece
     return [part for part in (close, tail) if part]

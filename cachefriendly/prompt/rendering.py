@@ -9,16 +9,16 @@ from typing import Any
 
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, Tool
+from cachefriendly.prompt.canonical_tools import function_schema
 from cachefriendly.prompt.control import ControlSet, control_set
 from cachefriendly.prompt.disguise import Disguise
 from cachefriendly.prompt.features import TemplateFeatures, probe_features
-from cachefriendly.prompt.schema import function_schema
 from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
 from cachefriendly.tools.dialect import Dialect, dialect_for
 
-__all__ = ["Setting", "Stage"]
+__all__ = ["PreparedTemplate", "Rendering"]
 
 _PROBE_TURNS = (
     ("user", " What is 2+2?\n\nUse  spaces, and éè 漢字."),
@@ -27,7 +27,7 @@ _PROBE_TURNS = (
 )
 
 
-class Setting:
+class PreparedTemplate:
     """What one chat template of a tokenizer needs: compiled, probed, with tokenizer clones."""
 
     def __init__(self, tokenizer: Any, source: str) -> None:
@@ -43,30 +43,30 @@ class Setting:
         messages = [{"role": role, "content": content} for role, content in _PROBE_TURNS]
         for turns in (messages, messages[:1]):
             try:
-                text = self.template.render(turns, generation_prompt=True)
+                text = self.template.render(turns, add_generation_prompt=True)
             except TemplateError:
                 continue
             self.tokens.check(text)
 
 
 @dataclass(frozen=True)
-class Stage:
+class Rendering:
     """Renders message lists of one request. Messages given to `render` are disguised already."""
 
-    setting: Setting
+    prepared: PreparedTemplate
     disguise: Disguise
     tools: tuple[Tool, ...]
     arguments: Mapping[str, Any]
     moment: datetime
 
-    def render(self, messages: Sequence[Message], *, generation_prompt: bool) -> str:
-        setting = self.setting
-        wire = to_wire(messages, self.tools, setting.features, setting.dialect)
-        native = self.tools if setting.features.tools else ()
-        return setting.template.render(
+    def render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
+        prepared = self.prepared
+        wire = to_wire(messages, self.tools, prepared.features, prepared.dialect)
+        native = self.tools if prepared.features.tools else ()
+        return prepared.template.render(
             wire,
             tools=[function_schema(tool) for tool in native],
             arguments=self.arguments,
-            generation_prompt=generation_prompt,
+            add_generation_prompt=add_generation_prompt,
             moment=self.moment,
         )
