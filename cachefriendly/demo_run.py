@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cachefriendly.config import Sampling
-from cachefriendly.engine.request import ChatRequest
 from cachefriendly.errors import CacheFriendlyError, MissingExtra
 from cachefriendly.events import CacheReport
 from cachefriendly.messages import Message
+from cachefriendly.request import ChatRequest
 
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
