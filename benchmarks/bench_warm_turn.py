@@ -19,23 +19,27 @@ from cachefriendly.demo import demo_engine
 
 HISTORY_TOKENS = 4000
 NEW_TOKENS = 50
+LIMIT = 20
 SENTENCE = "The ship left the harbour at dawn and the crew sang while the wind filled the sails. "
 
 
 def history(engine: Any) -> tuple[Message, ...]:
-    """A conversation of a little under HISTORY_TOKENS tokens."""
-    per_sentence = engine.count_tokens(SENTENCE)
+    """A conversation of HISTORY_TOKENS tokens, to within a token or two."""
     turns: list[Message] = []
     while True:
-        longer = [
-            *turns,
-            Message("user", SENTENCE * 8),
-            Message("assistant", "Noted. " + SENTENCE * 2),
-        ]
-        request = ChatRequest((*longer, Message("user", "Go on.")))
-        if engine.count_message_tokens(request) > HISTORY_TOKENS - per_sentence:
-            return tuple(turns)
+        longer = [*turns, Message("user", SENTENCE * 8), Message("assistant", "Noted.")]
+        if _tokens(engine, longer) > HISTORY_TOKENS:
+            break
         turns = longer
+    user = turns[-2]
+    while _tokens(engine, turns) < HISTORY_TOKENS - 1:
+        user = Message("user", user.content + " and")
+        turns[-2] = user
+    return tuple(turns)
+
+
+def _tokens(engine: Any, turns: list[Message]) -> int:
+    return int(engine.count_message_tokens(ChatRequest(tuple(turns))))
 
 
 def question(engine: Any, number: int) -> Message:
@@ -48,7 +52,7 @@ def question(engine: Any, number: int) -> Message:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=5)
     rounds = parser.parse_args().rounds
     one_thread()
     warm, cold = demo_engine(), demo_engine(reuse=False)
@@ -73,7 +77,8 @@ def main() -> None:
             }
         )
     ratio = statistics.median(row["ratio"] for row in rows)
-    keep("warm_turn", {"limit": 20, "ratio": ratio, "rounds": rounds, "rows": rows})
+    result = {"limit": LIMIT, "ratio": round(ratio, 1), "rounds": rounds, "rows": rows}
+    keep("warm_turn", result, passed=ratio >= LIMIT)
 
 
 if __name__ == "__main__":

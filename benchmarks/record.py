@@ -26,7 +26,10 @@ def environment() -> dict[str, Any]:
     packages = ("torch", "transformers", "tokenizers", "cachefriendly")
     return {
         "machine": platform.machine(),
+        "cpu": cpu_model(),
         "cpus": os.cpu_count(),
+        "load_1min": round(os.getloadavg()[0], 2),
+        "seed": "greedy, no randomness",
         "torch_threads": torch.get_num_threads(),
         "python": platform.python_version(),
         "versions": {name: version(name) for name in packages},
@@ -52,14 +55,33 @@ def alternate(
     return times
 
 
-def median_ratio(over: list[tuple[float, float]], under: list[tuple[float, float]]) -> float:
-    """Median of the ratios of neighbouring runs, by CPU time: the process's own work."""
-    return statistics.median(a[1] / b[1] for a, b in zip(over, under, strict=True))
+def median_ratios(
+    over: list[tuple[float, float]], under: list[tuple[float, float]]
+) -> dict[str, float]:
+    """Medians of the ratios of neighbouring runs: by wall time, and by the process's own work.
+
+    On a quiet machine they agree; where they do not, others were running.
+    """
+    pairs = list(zip(over, under, strict=True))
+    return {
+        "wall_ratio": round(statistics.median(a[0] / b[0] for a, b in pairs), 4),
+        "cpu_ratio": round(statistics.median(a[1] / b[1] for a, b in pairs), 4),
+    }
 
 
-def keep(name: str, result: dict[str, Any]) -> None:
+def cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor()
+
+
+def keep(name: str, result: dict[str, Any], *, passed: bool) -> None:
+    """Print and store a result; a missed limit ends the run with an error, after storing it."""
     RESULTS.mkdir(exist_ok=True)
-    payload = {"benchmark": name, **environment(), **result}
+    payload = {"benchmark": name, **environment(), **result, "passed": passed}
     text = json.dumps(payload, indent=2)
     (RESULTS / f"{name}.json").write_text(text + "\n")
     print(text)
+    if not passed:
+        raise SystemExit(f"{name}: the limit was missed")

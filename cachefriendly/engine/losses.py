@@ -28,7 +28,7 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
         MissReason.EVICTED,
         tokens_lost=lost,
         first_differing_token=done.reused_tokens,
-        fix="raise kv_bytes, or keep fewer conversations at once",
+        fix="raise kv_bytes, keep fewer conversations at once, or call clear() less",
     )
     return (*built.losses, evicted)
 
