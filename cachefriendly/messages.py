@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from cachefriendly.errors import RequestError
 
 __all__ = [
+    "HANDLE_KEY",
     "InvalidToolCall",
     "Message",
     "Role",
@@ -27,6 +28,9 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"] | tuple[Literal["nam
 """``"auto"``, ``"none"``, ``"required"`` (any tool) or ``("name", tool_name)``."""
 
 ROLES: tuple[str, ...] = get_args(Role)
+
+HANDLE_KEY = "cachefriendly"
+"""The key under which a framework's message carries `Message.handle`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,96 @@
+"""The engine behind an adapter's arguments: one that is given, or one for a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from cachefriendly.config import EngineConfig
+from cachefriendly.errors import ConfigError
+
+if TYPE_CHECKING:
+    from cachefriendly.engine.engine import Engine
+
+__all__ = ["Checkpoint", "check_engine"]
+
+# What `Engine.from_pretrained` takes; anything else is for transformers' own loader.
+_ENGINE_OPTIONS: Final = frozenset({"dtype", "gguf_file"})
+
+
+def check_engine(value: Any) -> Engine:
+    """The value, when it is an engine or acts like one; else `ConfigError`."""
+    if not callable(getattr(value, "chat", None)):
+        raise ConfigError(f"engine={type(value).__name__} is no cachefriendly Engine")
+    return cast("Engine", value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What to load and how. ``model_kwargs`` are those of transformers' ``from_pretrained``.
+
+    Attributes:
+        model: a local path, a hub id, or a loaded model.
+        tokenizer: a local path, a hub id, a loaded tokenizer, or None for the model's own.
+    """
+
+    model: Any
+    tokenizer: Any = None
+    device_map: Any = None
+    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    tokenizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    config: EngineConfig = field(default_factory=EngineConfig)
+
+    def open(self) -> Engine:
+        """The engine. By names alone it loads nothing yet and is shared with every engine opened
+        from equal arguments; a loaded tokenizer is used as it is, so its model is loaded now.
+        """
+        from cachefriendly.engine.engine import Engine
+
+        options = self._load_options()
+        if self._is_named() and set(options) <= _ENGINE_OPTIONS:
+            return Engine.from_pretrained(
+                self.model,
+                tokenizer=None if self.tokenizer == self.model else self.tokenizer,
+                device_map=self.device_map,
+                config=self.config,
+                **options,
+            )
+        return Engine.of(self._loaded_model(options), self._loaded_tokenizer(), self.config)
+
+    def _is_named(self) -> bool:
+        named = isinstance(self.model, str) and isinstance(self.tokenizer, str | None)
+        return named and not self.tokenizer_kwargs
+
+    def _load_options(self) -> dict[str, Any]:
+        options = {name: value for name, value in self.model_kwargs.items() if value is not None}
+        if "torch_dtype" in options:  # the name of older transformers versions
+            options.setdefault("dtype", options.pop("torch_dtype"))
+        if "dtype" in options:
+            options["dtype"] = str(options["dtype"]).removeprefix("torch.")
+        return options
+
+    def _loaded_model(self, options: Mapping[str, Any]) -> Any:
+        if not isinstance(self.model, str):
+            return self.model
+        from transformers import AutoModelForCausalLM
+
+        options = {"dtype": "auto", **options}
+        return AutoModelForCausalLM.from_pretrained(
+            self.model, device_map=self.device_map, **options
+        )
+
+    def _loaded_tokenizer(self) -> Any:
+        if not isinstance(self.tokenizer, str | None):
+            return self.tokenizer
+        from transformers import AutoTokenizer
+
+        own = self.model
+        if not isinstance(own, str):
+            own = getattr(own, "name_or_path", "")
+        if not (self.tokenizer or own):
+            raise ConfigError("a loaded model without a name needs its tokenizer; give tokenizer=")
+        options = {**self.tokenizer_kwargs}
+        if self.tokenizer is None and "gguf_file" in self.model_kwargs:
+            options.setdefault("gguf_file", self.model_kwargs["gguf_file"])
+        return AutoTokenizer.from_pretrained(self.tokenizer or own, **options)
