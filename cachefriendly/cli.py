@@ -78,7 +78,8 @@ def _demo(options: argparse.Namespace) -> int:
     demos = installed_demos()
     for reason in demos.missing:
         print(f"left out: {reason}", file=sys.stderr)
-    engines = demo_engines()
+    with watch_calls("Loading the demo model"):
+        engines = demo_engines()
     done = []
     for scenario in demos.scenarios:
         done.append(compare(scenario, *engines, watch_calls))

@@ -28,15 +28,17 @@ _WIDTH_OF_A_FILE = 100
 
 
 class _Calls(ProgressColumn):
-    """What runs, and how many model calls are finished."""
+    """What runs, and which model call it is at."""
 
     def render(self, task: Task) -> Text:
         engine, before = task.fields["engine"], task.fields["before"]
-        return Text(f"{task.description}: {len(engine.reports()) - before} calls")
+        if engine is None:
+            return Text(task.description)
+        return Text(f"{task.description}, call {len(engine.reports()) - before + 1}")
 
 
 @contextlib.contextmanager
-def watch_calls(title: str, engine: Engine) -> Iterator[None]:
+def watch_calls(title: str, engine: Engine | None = None) -> Iterator[None]:
     """Show on stderr what runs until the block ends; one line where there is no terminal."""
     console = Console(stderr=True)
     if not console.is_terminal:
@@ -45,7 +47,8 @@ def watch_calls(title: str, engine: Engine) -> Iterator[None]:
         return
     columns = SpinnerColumn(), _Calls(), TimeElapsedColumn()
     with Progress(*columns, console=console, transient=True) as progress:
-        progress.add_task(title, total=None, engine=engine, before=len(engine.reports()))
+        before = len(engine.reports()) if engine else 0
+        progress.add_task(title, total=None, engine=engine, before=before)
         yield
 
 
