@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
 from datetime import datetime, time
 from typing import Any
 
 from cachefriendly.config import Clock, HistoryPolicy
-from cachefriendly.messages import Message, canonical_json, check_conversation, message_digest
+from cachefriendly.events import Loss
+from cachefriendly.messages import Message, check_conversation
 from cachefriendly.prefix import common_prefix
-from cachefriendly.prompt.built import BuiltPrompt, Provenance
-from cachefriendly.prompt.canonical_tools import canonical_tools, check_tool_names
+from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
+from cachefriendly.prompt.canonical_tools import canonical_tools
+from cachefriendly.prompt.chain import Link, links_of
 from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
-from cachefriendly.prompt.digests import chain_digests, digest_of
-from cachefriendly.prompt.disguise import Disguise, disguise_for, texts_of_message, texts_of_value
+from cachefriendly.prompt.departure import find_departure
+from cachefriendly.prompt.digests import digest_of
+from cachefriendly.prompt.disguise import disguise_for, texts_of_request
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
-from cachefriendly.prompt.losses import Circumstances, find_losses
+from cachefriendly.prompt.inputs import InputDigests
+from cachefriendly.prompt.losses import Comparison, compare, find_losses
+from cachefriendly.prompt.policy import policy_named
+from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
+from cachefriendly.prompt.restore import disguised, restored
 from cachefriendly.prompt.template import check_arguments, template_source
 from cachefriendly.prompt.tokens import TextTokenizer
-from cachefriendly.prompt.transcript import Recognition, Record, Transcript
+from cachefriendly.prompt.transcript import Recognition, Transcript
 from cachefriendly.request import ChatRequest
 from cachefriendly.tools.dialect import Dialect
 
@@ -46,27 +52,27 @@ class PromptBuilder:
         transcript: Transcript | None = None,
         now: Callable[[], datetime] = datetime.now,
     ) -> None:
-        self.policy = policy
         self.transcript = Transcript() if transcript is None else transcript
+        self._policy = policy_named(policy)
         self._clock = clock
         self._now = now
         self._identity = digest_of(model_fingerprint.encode(), tokenizer_digest(tokenizer))
-        sources = [
-            template_source(tokenizer, with_tools=with_tools) for with_tools in (False, True)
-        ]
-        plain = PreparedTemplate(tokenizer, sources[0])
-        same = sources[0] == sources[1]
-        self._prepared = (plain, plain if same else PreparedTemplate(tokenizer, sources[1]))
+        plain = template_source(tokenizer, with_tools=False)
+        with_tools = template_source(tokenizer, with_tools=True)
+        self._plain = PreparedTemplate(tokenizer, plain)
+        self._with_tools = self._plain
+        if with_tools != plain:
+            self._with_tools = PreparedTemplate(tokenizer, with_tools)
 
     @property
     def dialect(self) -> Dialect:
         """The tool dialect of the template that is used when tools are given."""
-        return self._prepared[1].dialect
+        return self._with_tools.dialect
 
     @property
     def tokens(self) -> TextTokenizer:
         """Text to ids and back on frozen clones."""
-        return self._prepared[0].tokens
+        return self._plain.tokens
 
     def decoder(self) -> StreamDecoder:
         """A decoder for one reply."""
@@ -83,27 +89,29 @@ class PromptBuilder:
     def build(self, request: ChatRequest, *, generation_prompt: bool = True) -> BuiltPrompt:
         """The prompt of a request. ``generation_prompt=False``: the history only.
 
+        Tools are taken as they are; `cachefriendly.tools.schema.check_tools` refuses bad ones.
+
         Raises:
-            RequestError: messages, tools or template arguments cannot be meant.
+            RequestError: messages or template arguments cannot be meant.
             TemplateError: the template refuses the messages.
             ControlTokenError: a control token in untrusted text cannot be neutralised.
         """
-        _check(request)
-        digests = [message_digest(message) for message in request.messages]
-        chains = chain_digests(request.messages, digests)
-        found = self.transcript.recognise(request.namespace, request.messages, digests, chains)
-        inputs = _inputs(request)
-        messages = _recorded_form(request.messages, found)
-        rendering, messages = self._rendering(request, messages, found)
+        check_conversation(request.messages)
+        check_arguments(request.template_arguments)
+        links = links_of(request.messages)
+        found = self.transcript.recognise(request.namespace, links)
+        messages = restored(request.messages, found.known)
+        rendering = self._rendering(request, messages, self._moment(found))
+        now = self._circumstances(request, rendering, links)
         composition = compose(
             rendering,
-            messages,
+            disguised(messages, rendering.disguise),
             found.known,
-            policy=self.policy,
+            policy=self._policy,
             add_generation_prompt=generation_prompt,
-            restart=self._restart(found, inputs),
+            restart=self._restart(found, now.inputs),
         )
-        return self._built(request, rendering, composition, found, (chains[-1], inputs))
+        return self._built(request.namespace, composition, found, now)
 
     def commit(self, built: BuiltPrompt, output_ids: Sequence[int], reply: Message) -> str:
         """Record a finished call; returns the handle of the reply.
@@ -111,45 +119,41 @@ class PromptBuilder:
         ``output_ids`` are without the sampled stop token, ``reply`` is what they were parsed to.
         """
         origin = built.provenance
-        if origin is None:
-            raise ValueError("only a prompt from PromptBuilder.build can be committed")
-        reply = reply.without_handle()
-        digest = message_digest(reply)
+        parent = origin.parent if origin.shared else None
+        now = origin.circumstances
+        links = now.links + links_of([reply.without_handle()], now.links[-1].chain)
+        shared_links = _shared_links(parent, now.links)
         record = Record(
             namespace=built.namespace,
-            handle=_handle(built, origin.fingerprint, output_ids, digest),
-            parent=origin.parent if origin.shared else None,
+            handle=_handle(built, output_ids, links[-1].digest),
+            parent=parent,
             shared=origin.shared,
             own=array("I", built.ids[origin.shared :]),
             output=array("I", output_ids),
             output_text=self.tokens.decode_after(output_ids),
-            reply=reply,
-            reply_digest=digest,
-            chain=digest_of(origin.chain, digest),
+            shared_links=shared_links,
+            links=links[shared_links:],
             generation_prompt=origin.generation_prompt,
-            run_length=origin.run_length,
             base=origin.base,
-            inputs=origin.inputs,
-            moment=origin.moment,
+            inputs=now.inputs,
+            moment=now.moment,
         )
         return self.transcript.add(record)
 
     def _rendering(
-        self, request: ChatRequest, messages: Sequence[Message], found: Recognition
-    ) -> tuple[Rendering, list[Message]]:
-        prepared = self._prepared[bool(request.tools)]
-        disguise = disguise_for(
-            prepared.controls, _texts(request, messages), prepared.template.source
-        )
-        tools = request.tools if self.policy == "exact" else canonical_tools(request.tools)
-        rendering = Rendering(
+        self, request: ChatRequest, messages: Sequence[Message], moment: datetime
+    ) -> Rendering:
+        prepared = self._with_tools if request.tools else self._plain
+        texts = texts_of_request(messages, request.tools, request.template_arguments)
+        disguise = disguise_for(prepared.controls, texts, prepared.template.source)
+        tools = canonical_tools(request.tools) if self._policy.sorts_tools else request.tools
+        return Rendering(
             prepared,
             disguise,
             tuple(disguise.tool(tool) for tool in tools),
             disguise.value(request.template_arguments),
-            self._moment(found),
+            moment,
         )
-        return rendering, [disguise.message(_thought_apart(m, disguise)) for m in messages]
 
     def _moment(self, found: Recognition) -> datetime:
         """What ``strftime_now`` prints: a conversation keeps the time of its first call."""
@@ -160,109 +164,65 @@ class PromptBuilder:
             return (found.latest or next(iter(found.known.values()))).moment
         return now
 
-    def _restart(self, found: Recognition, inputs: tuple[bytes, bytes, bytes]) -> int | None:
-        """Policy ``append``: the newest reply whose system, tools and arguments are today's."""
-        if self.policy != "append" or found.latest is None or found.latest.inputs != inputs:
+    def _restart(self, found: Recognition, inputs: InputDigests) -> int | None:
+        """The newest reply whose system, tools and arguments are today's, if policy restarts."""
+        if not self._policy.restarts or found.latest is None or found.latest.inputs != inputs:
             return None
         return found.latest_index
 
-    def _built(
-        self,
-        request: ChatRequest,
-        rendering: Rendering,
-        composition: Composition,
-        found: Recognition,
-        identity: tuple[bytes, tuple[bytes, bytes, bytes]],
-    ) -> BuiltPrompt:
-        draft = composition.draft
-        chain, inputs = identity
-        ids = tuple(draft.ids)
+    def _circumstances(
+        self, request: ChatRequest, rendering: Rendering, links: tuple[Link, ...]
+    ) -> Circumstances:
         source = rendering.prepared.template.source
-        tokens = rendering.prepared.tokens
-        prints_time = "strftime_now" in source
-        now = Circumstances(request.messages, inputs, rendering.moment, prints_time, tokens.decode)
-        parent = draft.tip or found.latest
-        origin = Provenance(
-            parent=parent,
-            shared=common_prefix(parent.ids(), ids) if parent else 0,
-            generation_prompt=composition.generation_prompt,
-            run_length=composition.base[0],
-            base=composition.base[1],
-            chain=chain,
-            inputs=inputs,
+        return Circumstances(
+            links=links,
+            inputs=InputDigests.of(request),
             moment=rendering.moment,
+            prints_time="strftime_now" in source,
             fingerprint=fingerprint_of(self._identity, source, request.template_arguments),
         )
+
+    def _built(
+        self, namespace: str, composition: Composition, found: Recognition, now: Circumstances
+    ) -> BuiltPrompt:
+        draft = composition.draft
+        ids = tuple(draft.ids)
+        departure = find_departure(now.links, found.relatives)
+        previous = departure.record if departure else found.latest
+        compared = compare(previous, ids) if previous else None
+        losses: tuple[Loss, ...] = ()
+        if compared is not None:
+            decode = self.tokens.decode
+            losses = find_losses(compared, departure, composition.rewrites, now, decode)
+        parent, shared = _parent(draft.tip, compared)
+        prompt = composition.generation_prompt
         return BuiltPrompt(
             ids=ids,
             text="".join(draft.text),
             spans=tuple(draft.spans),
-            namespace=request.namespace,
-            reasoning_open=composition.generation_prompt.rfind("<think>")
-            > composition.generation_prompt.rfind("</think>"),
-            losses=find_losses(ids, composition.rewrites, found, now),
-            provenance=origin,
+            namespace=namespace,
+            provenance=Provenance(parent, shared, prompt, composition.base, now),
+            reasoning_open=prompt.rfind("<think>") > prompt.rfind("</think>"),
+            losses=losses,
         )
 
 
-def _check(request: ChatRequest) -> None:
-    check_conversation(request.messages)
-    check_tool_names(request.tools)
-    check_arguments(request.template_arguments)
+def _parent(tip: Record | None, compared: Comparison | None) -> tuple[Record | None, int]:
+    """The known call that a prompt has most tokens in common with, and how many."""
+    if compared is not None and (tip is None or compared.kept > tip.stop):
+        return compared.record, compared.kept
+    return (tip, tip.stop) if tip is not None else (None, 0)
 
 
-def _inputs(request: ChatRequest) -> tuple[bytes, bytes, bytes]:
-    """Digests of the system messages, the tools and the template arguments."""
-    systems = [message.content for message in request.messages if message.role == "system"]
-    tools = [[t.name, t.description, t.parameters] for t in canonical_tools(request.tools)]
-    values = (systems, tools, dict(request.template_arguments))
-    first, second, third = (
-        digest_of(canonical_json(value).encode("utf-8", "surrogatepass")) for value in values
-    )
-    return first, second, third
+def _shared_links(parent: Record | None, links: Sequence[Link]) -> int:
+    if parent is None:
+        return 0
+    known = [link.digest for link in parent.conversation()]
+    return common_prefix(known, [link.digest for link in links])
 
 
-def _texts(request: ChatRequest, messages: Sequence[Message]) -> Iterator[tuple[str, str]]:
-    for index, message in enumerate(messages):
-        yield from texts_of_message(f"message {index} ({message.role})", message)
-    for tool in request.tools:
-        where = f"tool {tool.name!r}"
-        yield from texts_of_value(where, [tool.name, tool.description, tool.parameters])
-    for name, value in request.template_arguments.items():
-        yield from texts_of_value(f"template argument {name!r}", value)
-
-
-def _recorded_form(messages: Sequence[Message], found: Recognition) -> list[Message]:
-    """Known replies as they were generated; call ids as the caller has them now."""
-    return [
-        _with_ids_of(found.known[index].reply, message) if index in found.known else message
-        for index, message in enumerate(messages)
-    ]
-
-
-def _with_ids_of(recorded: Message, message: Message) -> Message:
-    pairs = zip(recorded.tool_calls, message.tool_calls, strict=True)
-    return replace(recorded, tool_calls=tuple(replace(a, id=b.id) for a, b in pairs))
-
-
-def _thought_apart(message: Message, disguise: Disguise) -> Message:
-    """Reasoning that a foreign reply carries in its text goes to its own field.
-
-    Templates look for the marker to cut the reasoning off; disguised they would not find it.
-    """
-    close = "</think>"
-    apart = message.role == "assistant" and message.reasoning is None
-    if not apart or close not in disguise.placeholders or close not in message.content:
-        return message
-    thought = message.content.partition(close)[0].rpartition("<think>")[2]
-    content = message.content.rpartition(close)[2]
-    return replace(message, content=content.lstrip("\n"), reasoning=thought.strip("\n"))
-
-
-def _handle(
-    built: BuiltPrompt, fingerprint: str, output_ids: Sequence[int], reply_digest: bytes
-) -> str:
+def _handle(built: BuiltPrompt, output_ids: Sequence[int], reply_digest: bytes) -> str:
     """Named after what it stands for: equal calls have equal handles in every process."""
     parts = (array("I", built.ids).tobytes(), array("I", output_ids).tobytes())
     content = digest_of(built.namespace.encode("utf-8", "surrogatepass"), *parts, reply_digest)
-    return f"cf1:{fingerprint[:8]}:{content.hex()}"
+    return f"cf1:{built.provenance.circumstances.fingerprint[:8]}:{content.hex()}"

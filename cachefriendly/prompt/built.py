@@ -7,9 +7,11 @@ from datetime import datetime
 from typing import Literal
 
 from cachefriendly.events import Loss
-from cachefriendly.prompt.transcript import Record
+from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.inputs import InputDigests
+from cachefriendly.prompt.record import PromptBase, Record
 
-__all__ = ["BuiltPrompt", "PromptSpan", "Provenance"]
+__all__ = ["BuiltPrompt", "Circumstances", "PromptSpan", "Provenance"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +29,20 @@ class PromptSpan:
 
 
 @dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What a prompt was made from, as far as it explains a loss or names a call.
+
+    ``moment`` is what ``strftime_now`` prints, if the template prints the time at all.
+    """
+
+    links: tuple[Link, ...]
+    inputs: InputDigests
+    moment: datetime
+    prints_time: bool
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True)
 class Provenance:
     """What a record of this call will say about its prompt (see `Record`).
 
@@ -37,12 +53,8 @@ class Provenance:
     parent: Record | None
     shared: int
     generation_prompt: str
-    run_length: int
-    base: bytes
-    chain: bytes
-    inputs: tuple[bytes, bytes, bytes]
-    moment: datetime
-    fingerprint: str
+    base: PromptBase
+    circumstances: Circumstances
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +69,6 @@ class BuiltPrompt:
     text: str = field(repr=False)
     spans: tuple[PromptSpan, ...] = field(repr=False)
     namespace: str
+    provenance: Provenance = field(repr=False)
     reasoning_open: bool = False
     losses: tuple[Loss, ...] = ()
-    provenance: Provenance | None = field(default=None, repr=False)

@@ -5,30 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from cachefriendly.errors import RequestError
 from cachefriendly.messages import Tool
 
-__all__ = ["canonical_tools", "check_tool_names", "function_schema"]
+__all__ = ["canonical_tools", "function_schema"]
 
 # The order in which JSON Schema is usually written; other keys follow in alphabetical order.
 _CONVENTION = ("$schema", "$id", "$ref", "title", "type", "description", "enum", "const", "default",
                "format", "properties", "required", "items", "additionalProperties")  # fmt: skip
 _RANK = {key: rank for rank, key in enumerate(_CONVENTION)}
-
-
-def check_tool_names(tools: Sequence[Tool]) -> None:
-    """Tool names are non-empty text and differ from each other.
-
-    Raises:
-        RequestError: names the tool.
-    """
-    seen: set[str] = set()
-    for index, tool in enumerate(tools):
-        if not isinstance(tool.name, str) or not tool.name:
-            raise RequestError(f"tool {index} has the name {tool.name!r}; give it non-empty text")
-        if tool.name in seen:
-            raise RequestError(f"two tools are named {tool.name!r}; rename one")
-        seen.add(tool.name)
 
 
 def canonical_tools(tools: Sequence[Tool]) -> tuple[Tool, ...]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cachefriendly.config import HistoryPolicy
 from cachefriendly.events import MissReason
 from cachefriendly.messages import Message
 from cachefriendly.prompt.draft import Draft
 from cachefriendly.prompt.placement import Placement, find_placement
+from cachefriendly.prompt.policy import Policy, PrintedReply
+from cachefriendly.prompt.record import PromptBase, Record
 from cachefriendly.prompt.rendering import Rendering
-from cachefriendly.prompt.transcript import Record
 
 __all__ = ["Composition", "Rewrite", "compose"]
 
@@ -28,11 +28,11 @@ class Rewrite:
 
 @dataclass(frozen=True, slots=True)
 class Composition:
-    """A drafted prompt with its last run tokenized. ``base`` is `Draft.base` before that."""
+    """A drafted prompt, all of it tokenized; ``base`` is that of its record (see `Record`)."""
 
     draft: Draft
     generation_prompt: str
-    base: tuple[int, bytes]
+    base: PromptBase
     rewrites: tuple[Rewrite, ...]
 
 
@@ -41,131 +41,114 @@ def compose(
     messages: Sequence[Message],
     known: Mapping[int, Record],
     *,
-    policy: HistoryPolicy,
+    policy: Policy,
     add_generation_prompt: bool,
     restart: int | None = None,
 ) -> Composition:
     """Draft the prompt of ``messages`` (disguised, known replies in their recorded form).
 
     ``restart``: number of the known reply whose whole prompt is kept whatever the template says
-    now (policy ``append``).
+    now.
     """
     text = rendering.render(messages, add_generation_prompt=add_generation_prompt)
     generation_prompt = ""
     if add_generation_prompt:
         generation_prompt = _generation_prompt(rendering, messages, text)
-    composer = _Composer(rendering, messages, policy)
-    placed, placement = _placed(rendering, text, messages, sorted(known), add_generation_prompt)
-    unplaced = [index for index in sorted(known) if index not in placed]
-    composer.rewrites += [
-        Rewrite(MissReason.TEMPLATE_REWROTE_HISTORY, index, known[index], "") for index in unplaced
-    ]
-    behind = None
-    if restart is not None and restart in unplaced:
-        behind = _behind(rendering, messages[: restart + 1], text)
-    if restart is not None and behind is not None:
-        composer.draft.restart_from(known[restart], restart)
-        composer.draft.write(behind)
-    else:
-        composer.walk(placement, placed, known, restart)
+    composer = _Composer(rendering, messages, known, policy)
+    composer.walk(composer.placement(text, add_generation_prompt), restart, text)
     base = composer.draft.base(generation_prompt)
     composer.draft.tokenize_run()
     return Composition(composer.draft, generation_prompt, base, tuple(composer.rewrites))
 
 
-def _placed(
-    rendering: Rendering,
-    text: str,
-    messages: Sequence[Message],
-    replies: Sequence[int],
-    add_generation_prompt: bool,
-) -> tuple[Sequence[int], Placement]:
-    """The replies that can be found in ``text``: all of them, those without calls, or none."""
-    plain = [index for index in replies if not messages[index].tool_calls]
-    for chosen in (replies, plain):
-        if chosen:
-            found = find_placement(
-                rendering, text, messages, chosen, add_generation_prompt=add_generation_prompt
-            )
-            if found is not None:
-                return chosen, found
-    return (), Placement((text,), (), ())
-
-
-def _behind(rendering: Rendering, history: Sequence[Message], text: str) -> str | None:
-    """What follows the last reply of ``history`` in ``text``, its turn close included."""
-    before = rendering.render(history, add_generation_prompt=False)
-    close = rendering.prepared.features.close
-    if not close or not before.endswith(close) or not text.startswith(before):
-        return None
-    return close + text[len(before) :]
-
-
 def _generation_prompt(rendering: Rendering, messages: Sequence[Message], text: str) -> str:
-    """The generation prompt; "" where the template changes more than its end for it."""
+    """The end of ``text``; "" where the template changes more than its end for it."""
     history = rendering.render(messages, add_generation_prompt=False)
     return text[len(history) :] if text.startswith(history) else ""
 
 
 class _Composer:
+    """Goes through one rendered conversation, reply by reply."""
+
     def __init__(
-        self, rendering: Rendering, messages: Sequence[Message], policy: HistoryPolicy
+        self,
+        rendering: Rendering,
+        messages: Sequence[Message],
+        known: Mapping[int, Record],
+        policy: Policy,
     ) -> None:
         self.draft = Draft(rendering.prepared.tokens, rendering.disguise)
         self.rewrites: list[Rewrite] = []
         self._rendering = rendering
         self._messages = messages
+        self._known = known
         self._policy = policy
 
-    def walk(
-        self,
-        placement: Placement,
-        replies: Sequence[int],
-        known: Mapping[int, Record],
-        restart: int | None,
-    ) -> None:
+    def placement(self, text: str, add_generation_prompt: bool) -> Placement:
+        """The replies that can be found in ``text``: all of them, those without calls, or none."""
+        replies = sorted(self._known)
+        plain = [index for index in replies if not self._messages[index].tool_calls]
+        for chosen in (replies, plain):
+            if not chosen:
+                continue
+            found = find_placement(
+                self._rendering,
+                text,
+                self._messages,
+                chosen,
+                add_generation_prompt=add_generation_prompt,
+            )
+            if found is not None:
+                return found
+        return Placement((), (text,), (), ())
+
+    def walk(self, placement: Placement, restart: int | None, text: str) -> None:
+        """Draft everything; ``restart`` as in `compose`."""
+        for index in sorted(set(self._known).difference(placement.replies)):
+            self._rewrite(index, "")
+        behind = None
+        if restart is not None and restart not in placement.replies:
+            behind = self._behind(restart, text)
+        if restart is not None and behind is not None:
+            self.draft.restart_from(self._known[restart], restart)
+            self.draft.write(behind)
+            return
         self.draft.write(placement.between[0])
-        parts = zip(replies, placement.blocks, placement.open_start, strict=True)
-        for (index, block, open_start), after in zip(parts, placement.between[1:], strict=True):
-            record = known[index]
-            self._place(index, record, block, open_start)
-            if index == restart and self.draft.tip is not record:
-                self.draft.restart_from(record, index)
-            self.draft.write(after)
+        for number, index in enumerate(placement.replies):
+            self._place(index, placement.blocks[number], placement.open_start[number])
+            if index == restart and self.draft.tip is not self._known[index]:
+                self.draft.restart_from(self._known[index], index)
+            self.draft.write(placement.between[number + 1])
 
-    def _place(self, index: int, record: Record, block: str, open_start: bool) -> None:
+    def _behind(self, index: int, text: str) -> str | None:
+        """What follows reply ``index`` in ``text``, its turn close included."""
+        history = self._messages[: index + 1]
+        before = self._rendering.render(history, add_generation_prompt=False)
+        close = self._rendering.prepared.features.close
+        if not close or not before.endswith(close) or not text.startswith(before):
+            return None
+        return close + text[len(before) :]
+
+    def _place(self, index: int, block: str, open_start: bool) -> None:
         """Draft one reply: with its whole prompt, else as a block, else as the rendered text."""
-        message = self._messages[index]
-        if not open_start and self._policy == "template" and not _shows(block, message):
-            self._rewrite(index, record, block)
-            return
-        header = self.draft.beyond(record)
-        if header is not None:
-            if self._allows(message, record, header, block):
-                self.draft.take_prompt_and_block(record, index)
-            else:
-                self._rewrite(index, record, block)
-            return
-        header = None if open_start else self._header(index, record)
-        if header is not None and self._allows(message, record, header, block):
-            self.draft.take_block(record, index, header)
+        message, record = self._messages[index], self._known[index]
+        beyond = self.draft.beyond(record)
+        header = beyond
+        if beyond is None and not open_start:
+            header = self._header(index, record)
+        if header is None or not self._policy.keeps(
+            PrintedReply(message, record, header, block, open_start, self._rendering.disguise)
+        ):
+            self._rewrite(index, self._rendering.disguise.reveal(block))
+            self.draft.write(block)
+        elif beyond is not None:
+            self.draft.take_prompt_and_block(record, index)
         else:
-            self._rewrite(index, record, block)
+            self.draft.take_block(record, index, header)
 
-    def _allows(self, message: Message, record: Record, header: str, block: str) -> bool:
-        shown = header + block
-        if self._policy == "template":
-            return _shows(shown, message)
-        if self._policy == "exact":
-            reveal = self._rendering.disguise.reveal
-            return reveal(shown) == record.generation_prompt + record.output_text
-        return True
-
-    def _rewrite(self, index: int, record: Record, block: str) -> None:
+    def _rewrite(self, index: int, shown: str) -> None:
         reason = MissReason.TEMPLATE_REWROTE_HISTORY
-        shown = self._rendering.disguise.reveal(block)
-        self.rewrites.append(Rewrite(reason, index, record, shown))
-        self.draft.write(block)
+        self.rewrites.append(Rewrite(reason, index, self._known[index], shown))
 
     def _header(self, index: int, record: Record) -> str | None:
         """What the run ends with in place of ``record.generation_prompt``; None when not known.
@@ -184,11 +167,3 @@ class _Composer:
             if run.endswith(generation_prompt[:size]):
                 return generation_prompt[:size]
         return None if generation_prompt else ""
-
-
-def _shows(shown: str, message: Message) -> bool:
-    """Whether the rendered reply still says what was generated; spelling does not count."""
-    parts = [message.content, message.reasoning or ""]
-    parts += [call.name for call in message.tool_calls]
-    parts += [call.raw for call in message.invalid_tool_calls]
-    return all(part.strip() in shown for part in parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from cachefriendly.errors import ControlTokenError, RequestError
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.prompt.control import ControlSet
 
-__all__ = ["Disguise", "disguise_for", "texts_of_message", "texts_of_value"]
+__all__ = ["Disguise", "disguise_for", "texts_of_request"]
 
 _PLANE_16 = range(0x100000, 0x10FFFE)
 
@@ -114,8 +114,20 @@ def disguise_for(
     return Disguise(controls, {token: next(fresh) for token in origins}, origins)
 
 
-def texts_of_message(where: str, message: Message) -> Iterator[tuple[str, str]]:
-    """Every untrusted text of a message, with a name for the place it stands at."""
+def texts_of_request(
+    messages: Sequence[Message], tools: Sequence[Tool], template_arguments: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Every untrusted text of a request, with a name for the place it stands at."""
+    for index, message in enumerate(messages):
+        yield from _texts_of_message(f"message {index} ({message.role})", message)
+    for tool in tools:
+        where = f"tool {tool.name!r}"
+        yield from _texts_of_value(where, [tool.name, tool.description, tool.parameters])
+    for name, value in template_arguments.items():
+        yield from _texts_of_value(f"template argument {name!r}", value)
+
+
+def _texts_of_message(where: str, message: Message) -> Iterator[tuple[str, str]]:
     yield where, message.content
     for text in (message.name, message.tool_call_id, message.reasoning):
         if text:
@@ -123,22 +135,22 @@ def texts_of_message(where: str, message: Message) -> Iterator[tuple[str, str]]:
     for call in message.tool_calls:
         yield where, call.name
         yield where, call.id
-        yield from texts_of_value(where, call.arguments)
+        yield from _texts_of_value(where, call.arguments)
     for invalid in message.invalid_tool_calls:
         yield where, invalid.raw
 
 
-def texts_of_value(where: str, value: Any) -> Iterator[tuple[str, str]]:
+def _texts_of_value(where: str, value: Any) -> Iterator[tuple[str, str]]:
     """Every string inside plain data, keys included."""
     if isinstance(value, str):
         yield where, value
     elif isinstance(value, Mapping):
         for key, item in value.items():
-            yield from texts_of_value(where, key)
-            yield from texts_of_value(where, item)
+            yield from _texts_of_value(where, key)
+            yield from _texts_of_value(where, item)
     elif isinstance(value, list | tuple):
         for item in value:
-            yield from texts_of_value(where, item)
+            yield from _texts_of_value(where, item)
 
 
 def _check_encodable(where: str, text: str) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from cachefriendly.prompt.built import PromptSpan
 from cachefriendly.prompt.digests import digest_of
 from cachefriendly.prompt.disguise import Disguise
+from cachefriendly.prompt.record import PromptBase, Record
 from cachefriendly.prompt.tokens import TextTokenizer
-from cachefriendly.prompt.transcript import Record
 
 __all__ = ["Draft"]
 
@@ -41,10 +41,11 @@ class Draft:
         that call's generation prompt.
         """
         shown = self._shown()
-        start = shown[: record.run_length]
-        if len(start) < record.run_length or digest_of(self._mark, start.encode()) != record.base:
+        length, digest = record.base
+        start = shown[:length]
+        if len(start) < length or digest_of(self._mark, start.encode()) != digest:
             return None
-        return shown[record.run_length :]
+        return shown[length:]
 
     def take_prompt_and_block(self, record: Record, index: int) -> None:
         """Prompt and output of ``record`` as they were; allowed after `beyond` is not None."""
@@ -55,7 +56,7 @@ class Draft:
         else:
             self.ids[:] = record.ids()
         self.text += [
-            self._shown()[: record.run_length],
+            self._shown()[: record.base.run_length],
             record.generation_prompt,
             record.output_text,
         ]
@@ -83,11 +84,11 @@ class Draft:
         self.tip = record
         self._mark = digest_of(b"prompt and block", record.handle.encode())
 
-    def base(self, generation_prompt: str) -> tuple[int, bytes]:
-        """Length and digest of the run without its end, which `beyond` compares later."""
+    def base(self, generation_prompt: str) -> PromptBase:
+        """What `beyond` compares later: the run without the generation prompt at its end."""
         shown = self._shown()
         kept = shown[: len(shown) - len(generation_prompt)]
-        return len(kept), digest_of(self._mark, kept.encode())
+        return PromptBase(len(kept), digest_of(self._mark, kept.encode()))
 
     def tokenize_run(self, index: int | None = None) -> None:
         """Turn the run into ids; it is empty afterwards."""

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 from itertools import compress
 
 from cachefriendly.events import Loss, MissReason
-from cachefriendly.messages import Message
 from cachefriendly.prefix import common_prefix
+from cachefriendly.prompt.built import Circumstances
 from cachefriendly.prompt.compose import Rewrite
-from cachefriendly.prompt.transcript import Recognition, Record
+from cachefriendly.prompt.departure import Departure, excerpts
+from cachefriendly.prompt.record import Record
 
-__all__ = ["Circumstances", "find_losses"]
+__all__ = ["Comparison", "compare", "find_losses"]
 
 _INPUTS = (
     (MissReason.SYSTEM_CHANGED, "system", "keep volatile values out of the system message"),
@@ -22,95 +22,72 @@ _INPUTS = (
     (MissReason.ARGUMENTS_CHANGED, "clock", "use clock='session' to freeze the time it prints"),
 )
 _FIX_REWRITE = "use history='append' to keep replies as they were generated"
-_FIX_EDIT = "send replies back unchanged"
-_EXCERPT = 200
 _EXCERPT_IDS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Circumstances:
-    """What a prompt was built from, as far as it can explain a loss."""
+class Comparison:
+    """A prompt held against the ids of a known call; the first ``kept`` are equal."""
 
-    messages: Sequence[Message]
-    inputs: Sequence[bytes]
-    moment: datetime
-    prints_time: bool
-    decode: Callable[[Sequence[int]], str]
+    record: Record
+    held: tuple[int, ...]
+    prompt: tuple[int, ...]
+    kept: int
+
+    @property
+    def lost(self) -> int:
+        return len(self.held) - self.kept
+
+
+def compare(record: Record, prompt: tuple[int, ...]) -> Comparison:
+    held = tuple(record.ids())
+    return Comparison(record, held, prompt, common_prefix(held, prompt))
 
 
 def find_losses(
-    prompt: Sequence[int],
+    compared: Comparison,
+    departure: Departure | None,
     rewrites: Sequence[Rewrite],
-    found: Recognition,
     now: Circumstances,
+    decode: Callable[[Sequence[int]], str],
 ) -> tuple[Loss, ...]:
     """Every reason that applies; the first carries the tokens, the others none."""
-    previous = _previous(found)
-    if previous is None:
+    if not compared.lost:
         return ()
-    held = previous.ids()
-    kept = common_prefix(held, prompt)
-    if kept == len(held):
-        return ()
-    lost = len(held) - kept
     losses = [
-        *_input_losses(previous, now, kept),
-        *_edit_losses(found, now.messages, kept),
-        *_rewrite_losses(rewrites, kept),
+        *_input_losses(compared, now),
+        *([departure.loss(compared.kept)] if departure else []),
+        *_rewrite_losses(rewrites, compared.kept),
     ]
-    if not losses:
-        before, after = (now.decode(ids[kept : kept + _EXCERPT_IDS]) for ids in (held, prompt))
-        reason = MissReason.TEMPLATE_REWROTE_HISTORY
-        losses.append(Loss(reason, 0, kept, before=before, after=after, fix=_FIX_REWRITE))
-    return tuple(loss if number else _with_tokens(loss, lost) for number, loss in enumerate(losses))
+    first, *others = losses or [_unexplained(compared, decode)]
+    return replace(first, tokens_lost=compared.lost), *others
 
 
-def _previous(found: Recognition) -> Record | None:
-    candidates = [*found.edited.values(), *([found.latest] if found.latest else [])]
-    return max(candidates, key=lambda record: record.stop, default=None)
-
-
-def _input_losses(previous: Record, now: Circumstances, kept: int) -> list[Loss]:
+def _input_losses(compared: Comparison, now: Circumstances) -> list[Loss]:
+    previous = compared.record
     changed = [old != new for old, new in zip(previous.inputs, now.inputs, strict=True)]
     changed.append(now.prints_time and previous.moment != now.moment)
     return [
-        Loss(reason, 0, kept, field=field, fix=fix)
+        Loss(reason, 0, compared.kept, field=field, fix=fix)
         for reason, field, fix in compress(_INPUTS, changed)
-    ]
-
-
-def _edit_losses(found: Recognition, messages: Sequence[Message], kept: int) -> list[Loss]:
-    return [
-        Loss(
-            MissReason.MESSAGE_EDITED,
-            0,
-            kept,
-            message_index=index,
-            field="content",
-            before=record.reply.content[:_EXCERPT],
-            after=messages[index].content[:_EXCERPT],
-            fix=_FIX_EDIT,
-        )
-        for index, record in found.edited.items()
     ]
 
 
 def _rewrite_losses(rewrites: Sequence[Rewrite], kept: int) -> list[Loss]:
     """Only rewrites behind what was kept: an earlier one was in the previous prompt already."""
-    return [
-        Loss(
-            rewrite.reason,
-            0,
-            kept,
-            message_index=rewrite.message_index,
-            before=rewrite.record.output_text[:_EXCERPT],
-            after=rewrite.shown[:_EXCERPT],
-            fix=_FIX_REWRITE,
-        )
-        for rewrite in rewrites
-        if rewrite.record.stop > kept
-    ]
+    losses = []
+    for rewrite in rewrites:
+        if rewrite.record.stop > kept:
+            before, after = excerpts(rewrite.record.output_text, rewrite.shown)
+            reason, index = MissReason.TEMPLATE_REWROTE_HISTORY, rewrite.message_index
+            losses.append(Loss(reason, 0, kept, index, None, before, after, _FIX_REWRITE))
+    return losses
 
 
-def _with_tokens(loss: Loss, lost: int) -> Loss:
-    return replace(loss, tokens_lost=lost)
+def _unexplained(compared: Comparison, decode: Callable[[Sequence[int]], str]) -> Loss:
+    """Everything was sent as before: then the template prints it differently."""
+    kept, reason = compared.kept, MissReason.TEMPLATE_REWROTE_HISTORY
+    before, after = (
+        decode(ids[kept : kept + _EXCERPT_IDS]) for ids in (compared.held, compared.prompt)
+    )
+    return Loss(reason, 0, kept, before=before, after=after, fix=_FIX_REWRITE)

@@ -20,10 +20,12 @@ _MARKERS = range(0x10FFFD, 0xFFFFF, -1)
 class Placement:
     """A rendered prompt as ``between[0] block[0] between[1] ... block[n-1] between[n]``.
 
-    ``block[k]`` is reply k as the template prints it, without turn header and turn close. Where
-    ``open_start[k]``, its beginning could not be told from the header and lies in ``between[k]``.
+    ``block[k]`` is message ``replies[k]`` as the template prints it, without turn header and turn
+    close. Where ``open_start[k]``, its beginning could not be told from the header and lies in
+    ``between[k]``.
     """
 
+    replies: tuple[int, ...]
     between: tuple[str, ...]
     blocks: tuple[str, ...]
     open_start: tuple[bool, ...]
@@ -43,18 +45,21 @@ def find_placement(
     wants calls before results, only the name of the first call is replaced. None: this template
     cannot be taken apart.
     """
-    markers = dict(zip(replies, _fresh(text, len(replies)), strict=True))
-    plain = {index: Message("assistant", marker) for index, marker in markers.items()}
-    calling = {index: _mark(messages[index], marker) for index, marker in markers.items()}
+    markers = _fresh(text, len(replies))
+    marked = list(zip(replies, markers, strict=True))
+    plain = {index: Message("assistant", marker) for index, marker in marked}
+    calling = {index: _mark(messages[index], marker) for index, marker in marked}
     names = [messages[i].tool_calls[0].name if messages[i].tool_calls else None for i in replies]
     nameless: list[str | None] = [None] * len(replies)
-    for stand_ins, called in ((plain, nameless), (calling, names))[: 2 if any(names) else 1]:
+    attempts = [(plain, nameless)]
+    if any(names):
+        attempts.append((calling, names))
+    for stand_ins, called in attempts:
         pattern = _render_with(rendering, messages, stand_ins, add_generation_prompt)
-        between = _split(pattern, list(markers.values()), called)
+        between = _split(pattern, markers, called)
         spans = _locate(text, between) if between else None
         if spans is not None:
-            in_call = [name is not None for name in called]
-            return _close_calls(text, spans, in_call, _closes(rendering))
+            return _placement(text, replies, spans, called, _closes(rendering))
     return None
 
 
@@ -123,26 +128,34 @@ def _locate(text: str, between: Sequence[str]) -> list[tuple[int, int]] | None:
     if last < position:
         return None
     starts.append(last)
-    for part, start, after in zip(between[-2:0:-1], starts[-2:0:-1], starts[:1:-1], strict=True):
-        if text.rfind(part, 0, after) != start:
+    for number in range(len(between) - 2, 0, -1):
+        if text.rfind(between[number], 0, starts[number + 1]) != starts[number]:
             return None
     return [(start, start + len(part)) for start, part in zip(starts, between, strict=True)]
 
 
-def _close_calls(
-    text: str, spans: list[tuple[int, int]], in_call: Sequence[bool], closes: Sequence[str]
+def _placement(
+    text: str,
+    replies: Sequence[int],
+    spans: Sequence[tuple[int, int]],
+    called: Sequence[str | None],
+    closes: Sequence[str],
 ) -> Placement | None:
-    """Extend the blocks that were marked inside a call up to the turn close."""
+    """The blocks lie between ``spans``; one marked inside a call goes on up to the turn close."""
     between, blocks, start = [], [], 0
-    for (_, left), (right, limit), calls in zip(spans, spans[1:], in_call, strict=False):
-        found = (text.find(close, right, limit) for close in closes)
-        stop = next((place for place in found if place >= 0), -1) if calls else right
+    for number, name in enumerate(called):
+        left = spans[number][1]
+        stop, limit = spans[number + 1]
+        if name is not None:
+            found = (text.find(close, stop, limit) for close in closes)
+            stop = next((place for place in found if place >= 0), -1)
         if stop < 0:
             return None
         between.append(text[start:left])
         blocks.append(text[left:stop])
         start = stop
-    return Placement((*between, text[start:]), tuple(blocks), tuple(in_call))
+    in_call = tuple(name is not None for name in called)
+    return Placement(tuple(replies), (*between, text[start:]), tuple(blocks), in_call)
 
 
 def _closes(rendering: Rendering) -> list[str]:

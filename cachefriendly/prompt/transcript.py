@@ -1,4 +1,4 @@
-"""What every call had: prompt ids, output ids, the reply. Token ids are the truth, not text.
+"""What is known of earlier calls, found again by handle, by conversation and by content.
 
 A record holds only what it adds to the record it extends, so a conversation of n turns costs
 O(tokens), not O(n * tokens). Nothing is found across namespaces.
@@ -7,99 +7,37 @@ O(tokens), not O(n * tokens). Nothing is found across namespaces.
 from __future__ import annotations
 
 import threading
-from array import array
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
-from cachefriendly.messages import Message
+from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.record import Record
 
-__all__ = ["Recognition", "Record", "Transcript"]
+__all__ = ["Recognition", "Transcript"]
 
 _MAX_TOKENS = 64_000_000
 
 
-@dataclass(eq=False)
-class Record:
-    """One finished call. Nothing of it changes once it is in a transcript.
-
-    Token intervals of ``ids()``::
-
-        [0, shared)             the first ids of ``parent``, all of them as a rule
-        [shared, prompt_stop)   what the prompt added, ``own``
-        [prompt_stop, stop)     ``output``, without the sampled stop token
-
-    Attributes:
-        reply: the message in canonical form, arguments in the order the model wrote them.
-        generation_prompt: the text of it in this call; "" where it is not separable.
-        run_length: characters between the last recorded block of the prompt and that text.
-        base: digest of that block and of those characters (see `cachefriendly.prompt.draft`).
-        inputs: digests of the system messages, tools and template arguments.
-    """
-
-    namespace: str
-    handle: str
-    parent: Record | None
-    shared: int
-    own: array[int]
-    output: array[int]
-    output_text: str
-    reply: Message
-    reply_digest: bytes
-    chain: bytes
-    generation_prompt: str
-    run_length: int
-    base: bytes
-    inputs: tuple[bytes, bytes, bytes]
-    moment: datetime
-    prompt_stop: int = field(init=False)
-    stop: int = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.prompt_stop = self.shared + len(self.own)
-        self.stop = self.prompt_stop + len(self.output)
-
-    def lineage(self) -> list[Record]:
-        """The records this one is built on, oldest first, itself last."""
-        line: list[Record] = []
-        record: Record | None = self
-        while record is not None:
-            line.append(record)
-            record = record.parent
-        return line[::-1]
-
-    def ids(self) -> list[int]:
-        """Prompt and output ids."""
-        ids: list[int] = []
-        for record in self.lineage():
-            del ids[record.shared :]
-            ids.extend(record.own)
-            ids.extend(record.output)
-        return ids
-
-    @property
-    def cost(self) -> int:
-        """Tokens this record holds itself."""
-        return len(self.own) + len(self.output) + 1
-
-
 @dataclass(frozen=True, slots=True)
 class Recognition:
-    """Which messages of a request are known.
+    """What is known of a request.
 
-    ``known`` by message index; ``edited``: the handle is known and the content is another one;
-    ``latest`` is the longest record whose whole conversation is the start of this one.
+    Attributes:
+        known: the record of each recognised reply, by message index.
+        latest: the longest record whose whole conversation is the start of this one.
+        latest_index: message index of its reply.
+        relatives: records this conversation may be a changed form of, the likeliest first.
     """
 
     known: Mapping[int, Record]
-    edited: Mapping[int, Record]
     latest: Record | None
-    latest_index: int = -1
+    latest_index: int
+    relatives: tuple[Record, ...]
 
 
 class Transcript:
-    """Records by handle, by conversation and by content; bounded by tokens; thread safe."""
+    """Records of all namespaces; bounded by tokens; thread safe."""
 
     def __init__(self, max_tokens: int = _MAX_TOKENS) -> None:
         self.max_tokens = max_tokens
@@ -108,59 +46,64 @@ class Transcript:
         self._by_handle: OrderedDict[tuple[str, str], Record] = OrderedDict()
         self._by_chain: dict[tuple[str, bytes], Record] = {}
         self._by_digest: dict[tuple[str, bytes], Record] = {}
+        # The newest record that starts with a conversation of that chain.
+        self._by_start: dict[tuple[str, bytes], Record] = {}
 
     def __len__(self) -> int:
         return len(self._by_handle)
 
-    def recognise(
-        self,
-        namespace: str,
-        messages: Sequence[Message],
-        digests: Sequence[bytes],
-        chains: Sequence[bytes],
-    ) -> Recognition:
+    def recognise(self, namespace: str, links: Sequence[Link]) -> Recognition:
         """Find each assistant message: by handle, else by conversation, else by content.
 
         A handle is a hint from outside: it counts only if the content is the recorded one.
         """
         known: dict[int, Record] = {}
-        edited: dict[int, Record] = {}
+        edited: Record | None = None
+        moved: Record | None = None
         latest, latest_index = None, -1
         with self._lock:
-            for index, message in enumerate(messages):
-                if message.role != "assistant":
+            for index, link in enumerate(links):
+                if link.message.role != "assistant":
                     continue
-                named = self._by_handle.get((namespace, message.handle or ""))
-                record = self._find(namespace, named, digests[index], chains[index])
-                if record is not None:
-                    known[index] = record
-                    if record.chain == chains[index]:
-                        latest, latest_index = record, index
-                elif named is not None:
-                    edited[index] = named
+                named = self._by_handle.get((namespace, link.message.handle or ""))
+                record = self._find(namespace, named, link)
+                if record is None:
+                    edited = named or edited
+                    continue
+                known[index] = record
+                if record.chain == link.chain:
+                    latest, latest_index = record, index
+                elif link.message.handle in (None, record.handle):
+                    moved = record
+            relatives = (edited, self._longest_start(namespace, links), moved)
             self._touch(latest)
-        return Recognition(known, edited, latest, latest_index)
+        return Recognition(known, latest, latest_index, tuple(r for r in relatives if r))
 
-    def _find(
-        self, namespace: str, named: Record | None, digest: bytes, chain: bytes
-    ) -> Record | None:
-        if named is not None and named.reply_digest != digest:
+    def _find(self, namespace: str, named: Record | None, link: Link) -> Record | None:
+        if named is not None and named.reply_digest != link.digest:
             named = None
-        if named is not None and named.chain == chain:
+        if named is not None and named.chain == link.chain:
             return named
-        same_conversation = self._by_chain.get((namespace, chain))
-        return same_conversation or named or self._by_digest.get((namespace, digest))
+        same_conversation = self._by_chain.get((namespace, link.chain))
+        return same_conversation or named or self._by_digest.get((namespace, link.digest))
+
+    def _longest_start(self, namespace: str, links: Sequence[Link]) -> Record | None:
+        """The newest record that has most messages from the start on in common with ``links``."""
+        starts = (self._by_start.get((namespace, link.chain)) for link in reversed(links))
+        return next((record for record in starts if record is not None), None)
 
     def add(self, record: Record) -> str:
         """Keep the record (or the equal one already held); returns its handle."""
-        key = (record.namespace, record.handle)
+        key = _key(record)
         with self._lock:
             if key not in self._by_handle:
                 self._by_handle[key] = record
                 self.held_tokens += record.cost
             held = self._by_handle[key]
-            self._by_chain[record.namespace, record.chain] = held
-            self._by_digest[record.namespace, record.reply_digest] = held
+            self._by_chain[held.namespace, held.chain] = held
+            self._by_digest[held.namespace, held.reply_digest] = held
+            for link in _counted(held.conversation()):
+                self._by_start[held.namespace, link.chain] = held
             self._touch(held)
             self._shrink(held)
         return record.handle
@@ -169,17 +112,16 @@ class Transcript:
         """Drop everything of a namespace."""
         with self._lock:
             for key in [key for key in self._by_handle if key[0] == namespace]:
-                self._drop(key)
-            for index in (self._by_chain, self._by_digest):
+                self.held_tokens -= self._by_handle.pop(key).cost
+            for index in (self._by_chain, self._by_digest, self._by_start):
                 for stale in [entry for entry in index if entry[0] == namespace]:
                     del index[stale]
 
     def _touch(self, record: Record | None) -> None:
         """Leaf first, root last: the oldest entry is then always one nobody builds on."""
-        for held in _upwards(record):
-            key = (held.namespace, held.handle)
-            if key in self._by_handle:
-                self._by_handle.move_to_end(key)
+        for held in record.upwards() if record else ():
+            if _key(held) in self._by_handle:
+                self._by_handle.move_to_end(_key(held))
 
     def _shrink(self, newest: Record) -> None:
         while self.held_tokens > self.max_tokens:
@@ -197,9 +139,26 @@ class Transcript:
         ):
             if index.get(entry) is record:
                 del index[entry]
+        self._drop_starts(record)
+
+    def _drop_starts(self, record: Record) -> None:
+        """A start shared with the parent is the parent's again."""
+        links, parent = record.conversation(), record.parent
+        if parent is not None and self._by_handle.get(_key(parent)) is not parent:
+            parent = None
+        for number, link in enumerate(links):
+            entry = (record.namespace, link.chain)
+            if self._by_start.get(entry) is not record:
+                continue
+            if parent is not None and number < record.shared_links:
+                self._by_start[entry] = parent
+            else:
+                del self._by_start[entry]
 
 
-def _upwards(record: Record | None) -> Iterator[Record]:
-    while record is not None:
-        yield record
-        record = record.parent
+def _key(record: Record) -> tuple[str, str]:
+    return record.namespace, record.handle
+
+
+def _counted(links: Iterable[Link]) -> Iterable[Link]:
+    return (link for link in links if link.counts)

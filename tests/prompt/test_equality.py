@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cachefriendly.errors import RequestError, TemplateError
-from cachefriendly.messages import Message, Tool
+from cachefriendly.messages import Message
 from cachefriendly.prompt import PromptBuilder, prompt_fingerprint
 from cachefriendly.prompt.canonical_tools import canonical_tools, function_schema
 from cachefriendly.request import ChatRequest
@@ -98,18 +98,6 @@ def test_the_templates_own_words_are_in_the_error():
     builder = PromptBuilder(byte_tokenizer(refusing + templates.CHATML))
     with pytest.raises(TemplateError, match="roles must alternate"):
         builder.build(ChatRequest((Message("user", "a"), Message("user", "b"))))
-
-
-@pytest.mark.parametrize(
-    ("tools", "words"),
-    [
-        ((Tool("", "x", {}),), "non-empty"),
-        ((WEATHER, WEATHER), "two tools are named 'get_weather'"),
-    ],
-)
-def test_tool_names(demo_builder, tools, words):
-    with pytest.raises(RequestError, match=words):
-        demo_builder.build(ChatRequest((Message("user", "x"),), tools=tools))
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,9 @@ def test_an_edited_reply_is_rendered_from_its_text(chat):
 def test_a_forged_handle_is_ignored(chat):
     chat.messages[1] = Message("assistant", "No", handle="cf1:00000000:" + "0" * 32)
     chat.add("user", "Sure?")
-    assert all(span.source == "template" for span in chat.prompt().spans)
-    assert chat.prompt().losses == ()
+    built = chat.prompt()
+    assert all(span.source == "template" for span in built.spans)
+    assert [loss.reason for loss in built.losses] == [MissReason.MESSAGE_EDITED]
 
 
 def test_nothing_crosses_namespaces(chat):
@@ -114,11 +115,17 @@ def test_handles_are_named_after_content(chat):
 
 def test_a_removed_message_is_another_conversation(chat):
     chat.add("user", "Sure?")
-    chat.reply(SPELLED, YES)
+    chat.reply([ord("N"), ord("o")], Message("assistant", "No"))
     del chat.messages[1:3]
     chat.add("user", "Really?")
     built = chat.prompt()
     assert "recorded" in [span.source for span in built.spans]
+    (loss,) = built.losses
+    assert (loss.reason, loss.message_index) == (MissReason.MESSAGE_REMOVED, 1)
+    assert (loss.before, loss.after) == ("Yes", "No")
+    kept = loss.first_differing_token
+    assert built.ids[:kept] == chat.held[:kept]
+    assert loss.tokens_lost == len(chat.held) - kept
 
 
 def test_two_replies_to_one_prompt_are_both_kept(chat):
@@ -137,7 +144,7 @@ def test_records_share_what_they_extend():
         chat.add("user", f"question {turn}")
         chat.reply([65] * 5, Message("assistant", "AAAAA"))
     assert chat.builder.transcript.held_tokens < 2 * len(chat.held)
-    assert chat.builder.transcript.recognise("", (), (), ()).latest is None
+    assert chat.builder.transcript.recognise("", ()).latest is None
 
 
 def test_the_bound_drops_idle_conversations_first():

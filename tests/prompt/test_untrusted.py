@@ -43,7 +43,7 @@ def request(text: str) -> ChatRequest:
 
 def counts(builder: PromptBuilder, text: str) -> Counter[int]:
     built = builder.build(request(text))
-    return Counter(i for i in built.ids if i in builder._prepared[1].controls.ids)
+    return Counter(i for i in built.ids if i in builder._with_tools.controls.ids)
 
 
 @pytest.mark.parametrize("template", [PRINTS_NAME, ASCII_JSON, templates.CHATML])
@@ -59,7 +59,7 @@ def test_byte_tokenizer(template):
 def test_demo_tokenizer(tokenizer_with):
     builder = PromptBuilder(tokenizer_with())
     clean = counts(builder, "plain")
-    for token in builder._prepared[0].controls.by_text:
+    for token in builder._plain.controls.by_text:
         assert counts(builder, token) == clean, token
         assert token in builder.build(request(token)).text
 

@@ -1,0 +1,93 @@
+"""What a history policy decides: which replies stay as they were generated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from cachefriendly.config import HistoryPolicy
+from cachefriendly.messages import Message
+from cachefriendly.prompt.disguise import Disguise
+from cachefriendly.prompt.record import Record
+
+__all__ = ["Policy", "PrintedReply", "policy_named"]
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedReply:
+    """A known reply and how the template prints it in history, still disguised.
+
+    ``header`` stands where the call itself had its generation prompt. With ``open_start`` the
+    reply may begin inside it.
+    """
+
+    message: Message
+    record: Record
+    header: str
+    block: str
+    open_start: bool
+    disguise: Disguise
+
+    def says_the_same(self) -> bool:
+        """Whether nothing of what was generated is missing; spelling does not count."""
+        shown = self.header + self.block if self.open_start else self.block
+        parts = [self.message.content, self.message.reasoning or ""]
+        parts += [call.name for call in self.message.tool_calls]
+        parts += [call.raw for call in self.message.invalid_tool_calls]
+        return all(part.strip() in shown for part in parts)
+
+    def is_the_same(self) -> bool:
+        """Whether header and reply are the text the call itself had, to the letter."""
+        shown = self.disguise.reveal(self.header + self.block)
+        return shown == self.record.generation_prompt + self.record.output_text
+
+
+class Policy(Protocol):
+    """One `HistoryPolicy`.
+
+    Attributes:
+        restarts: the whole prompt of the previous call is kept, whatever the template says now.
+        sorts_tools: equal tools in another order give the same text.
+    """
+
+    restarts: bool
+    sorts_tools: bool
+
+    def keeps(self, printed: PrintedReply) -> bool:
+        """Whether the recorded ids of a reply stand for what the template prints."""
+
+
+class _Template:
+    restarts = False
+    sorts_tools = True
+
+    def keeps(self, printed: PrintedReply) -> bool:
+        return printed.says_the_same()
+
+
+class _Exact:
+    restarts = False
+    sorts_tools = False
+
+    def keeps(self, printed: PrintedReply) -> bool:
+        return printed.is_the_same()
+
+
+class _Append:
+    restarts = True
+    sorts_tools = True
+
+    def keeps(self, printed: PrintedReply) -> bool:
+        return True
+
+
+_POLICIES: dict[HistoryPolicy, Policy] = {
+    "template": _Template(),
+    "exact": _Exact(),
+    "append": _Append(),
+}
+
+
+def policy_named(name: HistoryPolicy) -> Policy:
+    """The policy of that name (`EngineConfig.history` is checked where it is set)."""
+    return _POLICIES[name]
