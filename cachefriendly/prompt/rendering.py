@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -35,18 +35,16 @@ class PreparedTemplate:
         self.features: TemplateFeatures = probe_features(self.template)
         self.dialect: Dialect = dialect_for(source)
         self.controls: ControlSet = control_set(tokenizer, source, self.dialect.markers)
-        self.tokens = TextTokenizer(tokenizer, self.controls)
-        self._check_stretches()
+        self.tokens = TextTokenizer(tokenizer, self.controls, probes=self._probes())
 
-    def _check_stretches(self) -> None:
-        """Once per template: stretches add up to the whole text, or whole texts are encoded."""
+    def _probes(self) -> Iterator[str]:
+        """Rendered texts by which the tokenizer tells whether stretches add up to the whole."""
         messages = [{"role": role, "content": content} for role, content in _PROBE_TURNS]
         for turns in (messages, messages[:1]):
             try:
-                text = self.template.render(turns, add_generation_prompt=True)
+                yield self.template.render(turns, add_generation_prompt=True)
             except TemplateError:
                 continue
-            self.tokens.check(text)
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,13 @@ ids of a text are the ids of its stretches, and a memo makes a long unchanged hi
 
 from __future__ import annotations
 
-import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from tokenizers import Tokenizer
-
 from cachefriendly.errors import ControlTokenError
+from cachefriendly.prompt.codec import codec_for
 from cachefriendly.prompt.control import ControlSet
 
 __all__ = ["StretchMemo", "TextTokenizer"]
@@ -57,29 +55,27 @@ class StretchMemo:
 class TextTokenizer:
     """Tokenizes rendered prompts; holds clones, never touches the user's tokenizer again.
 
-    ``whole_text`` is set by `check` when stretches do not add up to the whole text; then a text is
-    encoded in one piece wherever nothing in it was disguised.
+    ``probes`` are rendered texts. When the stretches of one of them do not add up to the whole,
+    ``whole_text`` is true: a text is encoded in one piece wherever nothing in it was disguised.
     """
 
     def __init__(
-        self, tokenizer: Any, controls: ControlSet, memo: StretchMemo | None = None
+        self,
+        tokenizer: Any,
+        controls: ControlSet,
+        *,
+        probes: Iterable[str] = (),
+        memo: StretchMemo | None = None,
     ) -> None:
         self.controls = controls
-        self.whole_text = False
         self._memo = StretchMemo() if memo is None else memo
-        backend = getattr(tokenizer, "backend_tokenizer", None)
-        self._codec: _FastCodec | _SlowCodec = (
-            _FastCodec(backend, controls)
-            if isinstance(backend, Tokenizer)
-            else _SlowCodec(tokenizer)
-        )
+        self._codec = codec_for(tokenizer, controls)
         self.context = self._decoding_context()
+        self.whole_text = not all(self.adds_up(text) for text in probes)
 
-    def check(self, text: str) -> bool:
-        """Whether stretches give the ids of the whole ``text``; remembers a no."""
-        if self.encode(text) != list(self._codec.encode_whole(text)):
-            self.whole_text = True
-        return not self.whole_text
+    def adds_up(self, text: str) -> bool:
+        """Whether the ids of the stretches of ``text`` are the ids of the whole."""
+        return self._encode_stretches(text, True, None) == self._codec.encode_whole(text)
 
     def encode(
         self, text: str, *, at_start: bool = True, reveal: Reveal | None = None
@@ -89,7 +85,10 @@ class TextTokenizer:
         ``reveal`` undoes a disguise inside each stretch, after the text was split.
         """
         if self.whole_text and reveal is None:
-            return list(self._codec.encode_whole(text))
+            return self._codec.encode_whole(text)
+        return self._encode_stretches(text, at_start, reveal)
+
+    def _encode_stretches(self, text: str, at_start: bool, reveal: Reveal | None) -> list[int]:
         ids: list[int] = []
         for piece, control_id in self.controls.split(text):
             if control_id is not None:
@@ -141,77 +140,3 @@ class TextTokenizer:
         word = tuple(self._codec.encode_stretch("a", first=True))
         spaced = self._codec.encode_stretch(" a", first=False)
         return () if self.decode(spaced) == " a" else word
-
-
-class _FastCodec:
-    """Clones of a `tokenizers.Tokenizer`; frozen ones are safe to share without a lock."""
-
-    def __init__(self, backend: Tokenizer, controls: ControlSet) -> None:
-        state = backend.to_str()
-        self._whole = _frozen(state)
-        plain = json.loads(state)
-        kept = [t for t in plain["added_tokens"] if t["content"] not in controls.by_text]
-        plain["added_tokens"] = kept
-        # A post-processor may name control tokens that are gone now, and must add nothing anyway.
-        plain["post_processor"] = None
-        self._first = _frozen(json.dumps(plain))
-        later = _never_prepend(plain)
-        self._later = self._first if later is None else _frozen(json.dumps(later))
-        # Added tokens are numbered anew when a tokenizer is read and some before them are gone.
-        numbers = {self._first.token_to_id(t["content"]): t["id"] for t in kept}
-        self._renumbered = {new: old for new, old in numbers.items() if new != old}
-
-    def encode_whole(self, text: str) -> list[int]:
-        return self._whole.encode(text, add_special_tokens=False).ids
-
-    def encode_stretch(self, text: str, first: bool) -> list[int]:
-        codec = self._first if first else self._later
-        ids = codec.encode(text, add_special_tokens=False).ids
-        if self._renumbered:
-            return [self._renumbered.get(i, i) for i in ids]
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        return self._whole.decode(list(ids), skip_special_tokens=False)
-
-
-class _SlowCodec:
-    """A tokenizer written in Python: one lock around each whole call."""
-
-    def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
-        self._lock = threading.Lock()
-
-    def encode_whole(self, text: str) -> list[int]:
-        with self._lock:
-            return list(self._tokenizer.encode(text, add_special_tokens=False))
-
-    def encode_stretch(self, text: str, first: bool) -> list[int]:
-        return self.encode_whole(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        with self._lock:
-            return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
-
-
-def _frozen(state: str) -> Tokenizer:
-    clone = Tokenizer.from_str(state)
-    clone.no_truncation()
-    clone.no_padding()
-    return clone
-
-
-def _never_prepend(state: dict[str, Any]) -> dict[str, Any] | None:
-    """The same tokenizer for text that does not start the prompt; None when it is no other.
-
-    Metaspace with scheme ``first`` adds a space at offset 0 of what it is given; in the whole text
-    only the first stretch lies there. Other schemes treat every stretch alike already.
-    """
-    copy: dict[str, Any] = json.loads(json.dumps(state))
-    outer = copy.get("pre_tokenizer") or {}
-    found = False
-    for part in [outer, *outer.get("pretokenizers", [])]:
-        if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
-            part["prepend_scheme"] = "never"
-            found = True
-    return copy if found else None

@@ -101,9 +101,13 @@ def test_longest_control_token_first():
 
 def test_stretches_that_do_not_add_up_fall_back_to_the_whole_text():
     tokenizer = byte_tokenizer()
-    tokens = TextTokenizer(tokenizer, ControlSet([ControlToken("x", 7)]))
-    assert not tokens.check("axb")
+    controls = ControlSet([ControlToken("x", 7)])
+    tokens = TextTokenizer(tokenizer, controls, probes=["ab", "axb"])
+    assert tokens.adds_up("ab")
+    assert not tokens.adds_up("axb")
+    assert tokens.whole_text
     assert tokens.encode("axb") == tokenizer.encode("axb")
+    assert not TextTokenizer(tokenizer, controls, probes=["ab"]).whole_text
 
 
 def test_memo_is_bounded():

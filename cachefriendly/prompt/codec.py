@@ -1,0 +1,109 @@
+"""Clones of the user's tokenizer: whole texts, stretches without structure, ids back to text."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from tokenizers import Tokenizer
+
+from cachefriendly.prompt.control import ControlSet
+
+__all__ = ["Codec", "codec_for"]
+
+
+class Codec(Protocol):
+    """Encoding and decoding that nobody else can change. Thread safe."""
+
+    def encode_whole(self, text: str) -> list[int]:
+        """Ids as the user's tokenizer gives them; control tokens are structure."""
+
+    def encode_stretch(self, text: str, first: bool) -> list[int]:
+        """Ids of text that holds no structure; ``first``: it starts the prompt."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ``ids``, control tokens included."""
+
+
+def codec_for(tokenizer: Any, controls: ControlSet) -> Codec:
+    """Clones where the tokenizer can be cloned, else the tokenizer itself behind a lock."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if isinstance(backend, Tokenizer):
+        return _FastCodec(backend, controls)
+    return _SlowCodec(tokenizer)
+
+
+class _FastCodec:
+    """Clones of a `tokenizers.Tokenizer`; frozen ones are safe to share without a lock."""
+
+    def __init__(self, backend: Tokenizer, controls: ControlSet) -> None:
+        state = backend.to_str()
+        self._whole = _frozen(state)
+        plain = json.loads(state)
+        kept = [t for t in plain["added_tokens"] if t["content"] not in controls.by_text]
+        plain["added_tokens"] = kept
+        # A post-processor may name control tokens that are gone now, and must add nothing anyway.
+        plain["post_processor"] = None
+        self._first = _frozen(json.dumps(plain))
+        later = _never_prepend(plain)
+        self._later = self._first if later is None else _frozen(json.dumps(later))
+        # Added tokens are numbered anew when a tokenizer is read and some before them are gone.
+        numbers = {self._first.token_to_id(t["content"]): t["id"] for t in kept}
+        self._renumbered = {new: old for new, old in numbers.items() if new != old}
+
+    def encode_whole(self, text: str) -> list[int]:
+        return self._whole.encode(text, add_special_tokens=False).ids
+
+    def encode_stretch(self, text: str, first: bool) -> list[int]:
+        codec = self._first if first else self._later
+        ids = codec.encode(text, add_special_tokens=False).ids
+        if self._renumbered:
+            return [self._renumbered.get(i, i) for i in ids]
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return self._whole.decode(list(ids), skip_special_tokens=False)
+
+
+class _SlowCodec:
+    """A tokenizer written in Python: one lock around each whole call."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._lock = threading.Lock()
+
+    def encode_whole(self, text: str) -> list[int]:
+        with self._lock:
+            return list(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def encode_stretch(self, text: str, first: bool) -> list[int]:
+        return self.encode_whole(text)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        with self._lock:
+            return str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
+
+
+def _frozen(state: str) -> Tokenizer:
+    clone = Tokenizer.from_str(state)
+    clone.no_truncation()
+    clone.no_padding()
+    return clone
+
+
+def _never_prepend(state: dict[str, Any]) -> dict[str, Any] | None:
+    """The same tokenizer for text that does not start the prompt; None when it is no other.
+
+    Metaspace with scheme ``first`` adds a space at offset 0 of what it is given; in the whole text
+    only the first stretch lies there. Other schemes treat every stretch alike already.
+    """
+    copy: dict[str, Any] = json.loads(json.dumps(state))
+    outer = copy.get("pre_tokenizer") or {}
+    found = False
+    for part in [outer, *outer.get("pretokenizers", [])]:
+        if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
+            part["prepend_scheme"] = "never"
+            found = True
+    return copy if found else None
