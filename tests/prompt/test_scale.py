@@ -1,11 +1,16 @@
-"""Long conversations: time per build grows with the conversation, not with its square."""
+"""Long conversations: the work of a build does not grow with the number of known replies."""
 
 from __future__ import annotations
 
-import time
+from collections import Counter
+from typing import Any
+
+import pytest
 
 from cachefriendly.messages import Message
-from cachefriendly.prompt import PromptBuilder
+from cachefriendly.prompt import BuiltPrompt, PromptBuilder
+from cachefriendly.prompt.template import ChatTemplate
+from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 
@@ -29,20 +34,45 @@ def grown(builder: PromptBuilder, turns: int) -> tuple[tuple[Message, ...], tupl
     return messages, held
 
 
-def build_seconds(builder: PromptBuilder, messages: tuple[Message, ...]) -> float:
-    best = float("inf")
-    for _ in range(3):
-        start = time.process_time()
-        builder.build(ChatRequest((*messages, Message("user", "and now?"))))
-        best = min(best, time.process_time() - start)
-    return best
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Renderings, and texts and characters given to the tokenizer."""
+    counts: Counter[str] = Counter()
+    render, encode = ChatTemplate.render, TextTokenizer.encode
+
+    def counted_render(self: ChatTemplate, *args: Any, **options: Any) -> str:
+        counts["renders"] += 1
+        return render(self, *args, **options)
+
+    def counted_encode(self: TextTokenizer, text: str, **options: Any) -> list[int]:
+        counts["encodes"] += 1
+        counts["characters"] += len(text)
+        return encode(self, text, **options)
+
+    monkeypatch.setattr(ChatTemplate, "render", counted_render)
+    monkeypatch.setattr(TextTokenizer, "encode", counted_encode)
+    return counts
 
 
-def test_two_thousand_messages_build_in_linear_time():
+def next_call(builder: PromptBuilder, messages: tuple[Message, ...]) -> BuiltPrompt:
+    return builder.build(ChatRequest((*messages, Message("user", "and now?"))))
+
+
+@pytest.mark.parametrize("turns", [9, 257])
+def test_a_build_renders_three_times_and_encodes_what_is_new(work, turns):
     builder = PromptBuilder(byte_tokenizer(templates.CHATML))
-    short, _ = grown(builder, 100)
-    long, held = grown(builder, 1000)
-    built = builder.build(ChatRequest((*long, Message("user", "and now?"))))
+    messages, held = grown(builder, turns)
+    work.clear()
+    built = next_call(builder, messages)
     assert built.ids[: len(held)] == held
-    assert sum(span.source == "recorded" for span in built.spans) == 125
-    assert build_seconds(builder, long) < 3 * 10 * build_seconds(builder, short)
+    assert sum(span.source == "recorded" for span in built.spans) == turns // 8 + 1
+    new = len(builder.tokens.decode(built.ids[len(held) :]))
+    assert work == {"renders": 3, "encodes": 1, "characters": new}
+
+
+def test_an_unknown_history_is_one_text(work):
+    builder = PromptBuilder(byte_tokenizer(templates.CHATML))
+    messages = tuple(Message("user", f"turn {number}") for number in range(200))
+    work.clear()
+    built = next_call(builder, messages)
+    assert work == {"renders": 2, "encodes": 1, "characters": len(built.text)}
