@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.messages import Message, ToolCall
@@ -225,3 +227,39 @@ def test_a_start_falls_back_to_the_parent_when_the_newest_record_is_dropped():
     builder.forget("")
     assert builder.transcript.held_tokens == 0
     assert not builder.transcript._by_start
+
+
+def expected(old: Sequence[Message], new: Sequence[Message]) -> tuple[MissReason, int] | None:
+    """By plain loops, for messages that are all different: the first difference, if it costs."""
+    common = 0
+    while common < min(len(old), len(new)) and old[common] == new[common]:
+        common += 1
+    replies = [message for message in new if message.role == "assistant"]
+    findable = common > 0 or any(reply in old for reply in replies)
+    continues = common == len(old) or not any(reply in new[common:] for reply in replies)
+    if continues or not findable:
+        return None
+    return (REMOVED if new[common] in old[common:] else EDITED), common
+
+
+CHANGE = st.tuples(st.sampled_from(["edit", "remove", "cut"]), st.integers(0, 7))
+
+
+@given(st.lists(CHANGE, max_size=4))
+def test_any_mix_of_edits_removals_and_cuts(changes):
+    chat = Conversation(PromptBuilder(byte_tokenizer(templates.CHATML)))
+    for number in range(4):
+        chat.add("user", f"question {number}")
+        say(chat, f"answer {number}")
+    old = list(chat.messages)
+    for number, (change, index) in enumerate(changes):
+        if change == "cut":
+            del chat.messages[index + 1 :]
+        elif index < len(chat.messages) and change == "remove":
+            del chat.messages[index]
+        elif index < len(chat.messages):
+            chat.messages[index] = replace(chat.messages[index], content=f"edit {number}")
+    chat.add("user", "next")
+    found = [(loss.reason, loss.message_index) for loss in chat.prompt().losses]
+    wanted = expected(old, chat.messages)
+    assert found == ([wanted] if wanted else [])
