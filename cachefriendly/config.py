@@ -121,6 +121,8 @@ class Sampling:
         for name, least in (("max_tokens", 1), ("top_k", 0), ("seed", 0)):
             if getattr(self, name) is not None:
                 _check_count(name, getattr(self, name), low=least, error=RequestError)
+        if self.seed is not None and self.seed >= 2**63:
+            raise RequestError(f"seed={self.seed} is not usable; it must be below 2**63")
         limits = (
             ("temperature", 0.0, math.inf),
             ("top_p", 0.0, 1.0),
@@ -130,7 +132,8 @@ class Sampling:
         for name, low, high in limits:
             if getattr(self, name) is not None:
                 _check_number(name, getattr(self, name), low=low, high=high, error=RequestError)
-        if isinstance(self.stop, str) or not all(isinstance(s, str) and s for s in self.stop):
-            raise RequestError(f"stop={self.stop!r} must be a tuple of non-empty strings")
-        if not all(isinstance(i, int) and i >= 0 for i in self.stop_token_ids):
-            raise RequestError(f"stop_token_ids={self.stop_token_ids!r} must be token ids")
+        stops, ids = self.stop, self.stop_token_ids
+        if not isinstance(stops, tuple) or not all(isinstance(s, str) and s for s in stops):
+            raise RequestError(f"stop={stops!r} must be a tuple of non-empty strings")
+        if not isinstance(ids, tuple) or not all(isinstance(i, int) and i >= 0 for i in ids):
+            raise RequestError(f"stop_token_ids={ids!r} must be a tuple of token ids")

@@ -21,12 +21,14 @@ __all__ = [
     "canonical_json",
     "check_conversation",
     "message_digest",
+    "too_deep",
 ]
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | tuple[Literal["name"], str]
 """``"auto"``, ``"none"``, ``"required"`` (any tool) or ``("name", tool_name)``."""
 
+MAX_JSON_DEPTH = 100
 ROLES: tuple[str, ...] = get_args(Role)
 
 HANDLE_KEY = "cachefriendly"
@@ -87,6 +89,22 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
 
 
+def too_deep(value: Any) -> bool:
+    """Whether JSON is nested deeper than any tool's arguments: templates and parsers recurse."""
+    level = [value]
+    for _ in range(MAX_JSON_DEPTH):
+        level = [inner for outer in level for inner in _inside(outer)]
+        if not level:
+            return False
+    return True
+
+
+def _inside(value: Any) -> list[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return list(value) if isinstance(value, list | tuple) else []
+
+
 def message_digest(message: Message) -> bytes:
     """Identity of a message's content (16 bytes), blind to whatever frameworks change in passing.
 
@@ -126,6 +144,9 @@ def check_conversation(messages: Sequence[Message]) -> None:
 
 
 def _check_message(index: int, message: Message) -> None:
+    if not isinstance(message, Message):
+        kind = type(message).__name__
+        raise RequestError(f"message {index} is a {kind}; build cachefriendly.Message values")
     if message.role not in ROLES:
         raise RequestError(
             f"message {index}: unknown role {message.role!r}; use one of {', '.join(ROLES)}"
@@ -136,6 +157,24 @@ def _check_message(index: int, message: Message) -> None:
             f"message {index} ({message.role}): content is {kind}, but this model reads text only; "
             "send a string"
         )
+    for field in ("name", "reasoning", "tool_call_id"):
+        value = getattr(message, field)
+        if value is not None and not isinstance(value, str):
+            raise RequestError(f"message {index}: {field}={value!r} must be a string or None")
+    for call in message.tool_calls:
+        _check_arguments(index, call)
+
+
+def _check_arguments(index: int, call: ToolCall) -> None:
+    where = f"message {index}: arguments of call {call.name!r}"
+    if not isinstance(call.arguments, Mapping):
+        raise RequestError(f"{where} are {type(call.arguments).__name__}; send a mapping")
+    if too_deep(call.arguments):
+        raise RequestError(f"{where} are nested deeper than {MAX_JSON_DEPTH} levels")
+    try:
+        json.dumps(call.arguments)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{where} are no JSON: {error}") from error
 
 
 def _check_tool_result(index: int, message: Message, open_calls: set[str], seen_call: bool) -> None:

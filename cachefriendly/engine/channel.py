@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cachefriendly.errors import EngineClosed
 from cachefriendly.rows import RowEvent
 
 __all__ = ["Channel", "Submitted"]
@@ -36,6 +38,7 @@ class Channel(Generic[T]):
         self._ready = threading.Condition()
         self._waiter: tuple[asyncio.AbstractEventLoop, asyncio.Future[None]] | None = None
         self._on_lost = on_lost
+        self._process = os.getpid()
 
     def put(self, item: T | BaseException) -> None:
         """Add an item; an exception is raised in the consumer, in its turn."""
@@ -52,12 +55,14 @@ class Channel(Generic[T]):
         Raises:
             TimeoutError: nothing came within ``timeout`` seconds.
         """
+        self._check_process()
         with self._ready:
             if not self._ready.wait_for(lambda: bool(self._items), timeout):
                 raise TimeoutError
             return _unwrap(self._items.popleft())
 
     async def aget(self) -> T:
+        self._check_process()
         while True:
             with self._ready:
                 if self._items:
@@ -66,6 +71,15 @@ class Channel(Generic[T]):
                 future: asyncio.Future[None] = loop.create_future()
                 self._waiter = (loop, future)
             await future
+
+    def _check_process(self) -> None:
+        """In a forked child nobody writes here, and the lock may be held by a thread that is not
+        there; so ask before taking it."""
+        if os.getpid() != self._process:
+            raise EngineClosed(
+                "this call was started before the process forked; make it in the process that "
+                "reads it"
+            )
 
     def _wake(self, loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
         try:

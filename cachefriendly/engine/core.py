@@ -45,6 +45,7 @@ class Core:
         )
         self._weights = WeightsWatch(model)
         self._generation = 0
+        self._outdated: set[str] = set()  # spaces of older weights that rows still held
 
     def add(self, row: Row) -> None:
         self.scheduler.add(row)
@@ -59,10 +60,9 @@ class Core:
         self._watch(self._weights.changed())
         self._admit()
         batch = self.scheduler.batch()
-        if not batch:
-            return
-        for part, logits in self._forward(batch):
-            self._advance(part, logits)
+        if batch:
+            for part, logits in self._forward(batch):
+                self._advance(part, logits)
         self.cache.make_room()
 
     def fail_all(self, error: BaseException) -> None:
@@ -98,13 +98,13 @@ class Core:
     def _watch(self, changed: bool) -> None:
         """Held keys belong to the weights that made them; the owner may have changed those.
 
-        Rows that run go on, as a plain ``generate`` would, but in the old space, where nobody
-        finds what they keep.
+        Rows that run go on, as a plain ``generate`` would, but nothing of theirs is kept.
         """
         if changed:
             log.info("the model's weights or adapters changed; kept tokens are dropped")
             self._generation += 1
             self.cache.clear()
+            self._outdated = self.cache.spaces()
 
     def _forward(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Forward a batch; when that fails, with less at once, in the end row by row.
@@ -118,7 +118,7 @@ class Core:
             for work in batch:
                 self._end(work.row, error)
             return []
-        except Exception as error:
+        except BaseException as error:  # a hook of the owner's may raise anything
             if out_of_memory(error):
                 self.cache.clear()
             kind = type(error).__name__
@@ -130,8 +130,9 @@ class Core:
         for work in batch:
             try:
                 done.append(self._alone(work))
-            except Exception as error:
-                failure = RowFailed(f"the forward of this call failed: {error}")
+            except BaseException as error:
+                kind = type(error).__name__
+                failure = RowFailed(f"the forward of this call failed: {kind}: {error}")
                 failure.__cause__ = error
                 self._end(work.row, failure)
         return done
@@ -141,7 +142,7 @@ class Core:
         while True:
             try:
                 return [work], self._run([work])
-            except Exception as error:
+            except BaseException as error:
                 if not out_of_memory(error) or len(work.ids) == 1:
                     raise
                 work = Work(work.row, work.ids[: len(work.ids) // 2], last=False)
@@ -165,8 +166,8 @@ class Core:
             done = row.take(logits)
         except CacheFriendlyError as error:
             self._end(row, error)
-        except Exception as error:
-            failure = RowFailed(f"choosing a token failed: {error}")
+        except BaseException as error:
+            failure = RowFailed(f"choosing a token failed: {type(error).__name__}: {error}")
             failure.__cause__ = error
             self._end(row, failure)
         else:
@@ -176,12 +177,25 @@ class Core:
 
     def _keep_prompt(self, row: Row) -> None:
         """A whole prompt is certain: others may share it while this row still generates."""
+        if row.space == self._space(row.request.namespace):
+            self._keep(row)
+
+    def _keep(self, row: Row) -> None:
         self.cache.keep(row.sequence, row.ids, row.space)
+
+    def _drop_outdated(self) -> None:
+        """What rows of older weights leased could not be dropped when the weights changed."""
+        for space in self._outdated:
+            self.cache.forget(space)
+        self._outdated &= self.cache.spaces()
 
     def _end(self, row: Row, error: BaseException | None) -> None:
         """Take a row out. What it forwarded is certain and kept, whatever ended it."""
         self.scheduler.remove(row)
-        row.close(lambda opened, ids: self.cache.keep(opened.sequence, ids, row.space))
+        current = row.space == self._space(row.request.namespace)
+        row.close(self._keep if current else None)
+        if not current:
+            self._drop_outdated()
         if error is not None:
             row.channel.put(error)
 

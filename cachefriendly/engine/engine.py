@@ -61,7 +61,6 @@ class _Live:
     def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
         model, tokenizer = loaded.model, loaded.tokenizer
         self.loaded = loaded
-        self.window = context_window_of(model.config, config.context_window)
         self.prompts = PromptBuilder(
             tokenizer,
             policy=config.history,
@@ -162,7 +161,7 @@ class Engine:
         """Tokens that one sequence may have, prompt and reply together. Loads no weights."""
         state, source = self._state, self._source
         if state is not None:
-            return state.window
+            return state.tokens.window
         config = source.config() if isinstance(source, ModelSource) else source.model.config
         return context_window_of(config, self.config.context_window)
 
@@ -310,14 +309,15 @@ class Engine:
 
     def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: _Live) -> Sampling:
         """Sampling with ``max_tokens`` resolved: never beyond the context window."""
-        room = live.window - prompt_tokens
-        if room < 1:
+        room = live.tokens.window - prompt_tokens
+        if prompt_tokens and room < 1:
             raise ContextOverflow(
-                f"the prompt has {prompt_tokens} tokens, but the context window is {live.window}; "
-                "shorten the history (a window or summary memory) or raise context_window"
+                f"the prompt has {prompt_tokens} tokens, but the context window is "
+                f"{live.tokens.window}; shorten the history (a window or summary memory) or raise "
+                "context_window"
             )
         wanted = request.sampling.max_tokens or self.config.default_max_tokens
-        return replace(request.sampling, max_tokens=min(wanted, room))
+        return replace(request.sampling, max_tokens=max(1, min(wanted, room)))
 
     def _submit(
         self,

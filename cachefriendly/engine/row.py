@@ -139,14 +139,14 @@ class Row:
             stop_text=stop_text,
         )
 
-    def close(self, keep: Callable[[Opened, list[int]], None] | None = None) -> None:
+    def close(self, keep: Callable[[Row], None] | None = None) -> None:
         """Give up the sequence; ``keep`` may store what was forwarded first."""
         if self.opened is None:
             return
-        opened, self.opened = self.opened, None
-        length = min(opened.sequence.length, len(self.ids))
-        opened.sequence.crop(length)
+        opened = self.opened
+        opened.sequence.crop(min(opened.sequence.length, len(self.ids)))
         if keep is not None:
-            keep(opened, self.ids)
+            keep(self)
+        self.opened = None
         opened.sequence.close()
         opened.lease.release()

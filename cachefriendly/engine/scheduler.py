@@ -79,7 +79,7 @@ class Scheduler:
         for row in prefilling:
             ids = row.next_ids(left)
             if not ids:
-                break
+                continue
             work.append(Work(row, ids, row.held + len(ids) == len(row.ids)))
             left -= len(ids)
         return work

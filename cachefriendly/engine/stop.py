@@ -27,14 +27,20 @@ class StopWatch:
         self._stops = stops
         self._push = push
         self._text = ""
-        self._ends: list[int] = []
+        self._ends: list[int] = []  # by id: where the text that it completes ends
+        self._held_back = 0  # ids at the end whose character is not whole yet
         self.safe = 0
 
     def feed(self, token: int) -> Stopped | None:
         """Count one id; tells when a stop string is complete."""
         before = len(self._text)
-        self._text += self._push((token,))
-        self._ends.append(len(self._text))
+        piece = self._push((token,))
+        self._held_back += 1
+        if piece:
+            self._text += piece
+            # Ids that share a character end where it ends: none of them can be kept alone.
+            self._ends += [len(self._text)] * self._held_back
+            self._held_back = 0
         start = max(0, before - max(map(len, self._stops)))
         hits = [at for stop in self._stops if (at := self._text.find(stop, start)) >= 0]
         if hits:

@@ -11,10 +11,12 @@ from cachefriendly.config import EngineConfig
 from cachefriendly.engine.channel import Channel, Submitted
 from cachefriendly.engine.chooser import ChooserFactory
 from cachefriendly.engine.core import Core, CoreStats
+from cachefriendly.engine.loader import context_window_of
 from cachefriendly.engine.reply import Decoder
 from cachefriendly.engine.row import Row
 from cachefriendly.engine.selfcheck import check_architecture
 from cachefriendly.engine.worker import Worker
+from cachefriendly.errors import ContextOverflow, RequestError
 from cachefriendly.rows import GenerateRequest, RowDone, RowEvent
 from cachefriendly.store.manager import CacheStats
 
@@ -42,6 +44,7 @@ class TokenEngine:
     ) -> None:
         if config.check_model:
             check_architecture(model)
+        self.window = context_window_of(model.config, config.context_window)
         self._choosers = ChooserFactory(model, tokenizer, decoder)
         self._worker = Worker(Core(model, config), threads=config.threads)
 
@@ -49,9 +52,12 @@ class TokenEngine:
         """Start a request; returns at once. Times are counted from ``started``, else from now.
 
         Raises:
-            RequestError: a setting is unknown or refused; raised in the caller's thread.
+            RequestError: a setting is unknown or refused, or the prompt is empty; raised in the
+            caller's thread.
+        ContextOverflow: prompt and new tokens do not fit into the context window.
             EngineClosed: the engine was closed.
         """
+        self._check(request)
         chooser = self._choosers.build(request)
         rows: list[Row] = []
 
@@ -63,6 +69,16 @@ class TokenEngine:
         rows.append(row)
         self._worker.post(lambda core: core.add(row))
         return Submitted(channel, cancel)
+
+    def _check(self, request: GenerateRequest) -> None:
+        if not request.prompt_ids:
+            raise RequestError("the prompt has no tokens; send at least one message with content")
+        room = self.window - len(request.prompt_ids)
+        if room < (0 if request.prefill_only else request.max_tokens):
+            raise ContextOverflow(
+                f"{len(request.prompt_ids)} prompt tokens and max_tokens={request.max_tokens} "
+                f"exceed the context window of {self.window}"
+            )
 
     def run(self, request: GenerateRequest) -> RowDone:
         """Submit and wait for the end."""

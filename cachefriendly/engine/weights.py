@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -15,8 +16,8 @@ class WeightsWatch:
 
     Sums torch's version counters (an optimiser step, a merge or ``load_state_dict`` raise them)
     and compares the identity of the parameters and the state of every adapter layer. `changed`
-    looks at the parameters it knows; `changed_at_all` walks the model again and so also notices
-    parameters that were replaced or added.
+    looks at the parameters it knows; `changed_at_all` walks the model again, so that it also
+    notices parameters that were replaced or added, and samples their values.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -25,6 +26,7 @@ class WeightsWatch:
         self._adapter_layers: list[Any] = []
         self._collect()
         self._seen = self._state()
+        self._sampled = self._sample()
 
     def changed(self) -> bool:
         before, self._seen = self._seen, self._state()
@@ -32,7 +34,26 @@ class WeightsWatch:
 
     def changed_at_all(self) -> bool:
         self._collect()
-        return self.changed()
+        before, self._sampled = self._sampled, self._sample()
+        return self.changed() or before != self._sampled
+
+    def _sample(self) -> tuple[float, ...]:
+        """First, middle and last element of every parameter, added up per device and dtype.
+
+        Writes through ``.data`` (peft merges that way) or numpy raise no version counter.
+        """
+        groups: dict[tuple[Any, ...], list[Tensor]] = {}
+        for parameter in self._parameters:
+            if parameter.is_contiguous() and parameter.numel() and not parameter.is_meta:
+                flat = parameter.detach().view(-1)
+                picked = (flat[0], flat[flat.numel() // 2], flat[-1])
+                groups.setdefault((parameter.device, parameter.dtype), []).extend(picked)
+        sums = []
+        for values in groups.values():
+            stacked = torch.stack(values).double()
+            weights = torch.arange(1, len(values) + 1, device=stacked.device, dtype=torch.double)
+            sums.append(float((stacked * weights).sum()))
+        return tuple(sums)
 
     def _collect(self) -> None:
         self._parameters = list(self._model.parameters())
@@ -55,5 +76,5 @@ def _version(parameter: Tensor) -> int:
 
 
 def _adapter_state(layer: Any) -> tuple[Any, ...]:
-    scaling = getattr(layer, "scaling", {})
-    return tuple(layer.active_adapters), bool(layer.disable_adapters), str(scaling)
+    scaling, merged = getattr(layer, "scaling", {}), getattr(layer, "merged_adapters", ())
+    return tuple(layer.active_adapters), bool(layer.disable_adapters), str(scaling), str(merged)

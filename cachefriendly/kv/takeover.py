@@ -34,6 +34,9 @@ class Takeover:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self._before: str = model.config._attn_implementation
+        if self._before == IMPLEMENTATION and id(model.config) not in _TAKEN:
+            self._before = "sdpa"  # a copy of a taken model: nobody knows what it used before
+            model.set_attn_implementation(self._before)
         if self._before == IMPLEMENTATION:
             raise ConfigError(
                 "another open Engine runs this model; share that Engine (engine=...) or close it"

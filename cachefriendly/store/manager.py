@@ -71,7 +71,9 @@ class KVCacheManager:
         """
         if not self._reuse:
             return Opened(KVSequence(self.ledger), Lease(None))
-        tree = self._tree(space)
+        tree = self._trees.get(space)
+        if tree is None:
+            return Opened(KVSequence(self.ledger), Lease(None))
         match = tree.match(ids[:-1])
         tree.touch(match)
         sequence = KVSequence(self.ledger, _pieces(match))
@@ -104,6 +106,7 @@ class KVCacheManager:
             parent = self._evict(tree, leaf)
             if parent is not None and parent.is_leaf and not parent.leases:
                 heapq.heappush(heap, (parent.last_used, id(parent), parent, tree))
+            self._drop_if_empty(tree)
         return before - self.ledger.bytes
 
     def forget(self, space: str) -> None:
@@ -111,10 +114,15 @@ class KVCacheManager:
         tree = self._trees.get(space)
         if tree is not None:
             tree.clear()
+            self._drop_if_empty(tree)
 
     def clear(self) -> None:
-        for tree in self._trees.values():
-            tree.clear()
+        for space in list(self._trees):
+            self.forget(space)
+
+    def spaces(self) -> set[str]:
+        """The spaces that hold anything."""
+        return set(self._trees)
 
     def stats(self) -> CacheStats:
         trees = self._trees.values()
@@ -130,6 +138,11 @@ class KVCacheManager:
 
     def _tree(self, space: str) -> PrefixTree[Segment]:
         return self._trees.setdefault(space, PrefixTree(self._clock))
+
+    def _drop_if_empty(self, tree: PrefixTree[Segment]) -> None:
+        """A thousand namespaces that come and go leave nothing behind."""
+        if not tree.tokens:
+            self._trees = {space: t for space, t in self._trees.items() if t is not tree}
 
     def _evict(self, tree: PrefixTree[Segment], leaf: Node[Segment]) -> Node[Segment] | None:
         self._evictions += 1

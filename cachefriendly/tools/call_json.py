@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from cachefriendly.messages import too_deep
+
 __all__ = ["BrokenCall", "call_object", "read_call"]
 
 _ARGUMENT_KEYS = ("arguments", "parameters")
@@ -73,6 +75,8 @@ def _load(text: str, name: str | None) -> Any:
         raise BrokenCall(f"malformed JSON: {error}", name) from None
     except RecursionError:
         raise BrokenCall("malformed JSON: nested too deeply", name) from None
+    if too_deep(value):
+        raise BrokenCall("the JSON is nested too deeply", name)
     return value
 
 

@@ -32,6 +32,8 @@ def check_tools(tools: Sequence[Tool]) -> None:
     for index, tool in enumerate(tools):
         if not isinstance(tool.name, str) or not tool.name:
             raise RequestError(f"tool {index}: name={tool.name!r} must be a non-empty string")
+        if not isinstance(tool.description, str):
+            raise RequestError(f"tool {tool.name!r}: description must be a string, '' for none")
         if tool.name in seen:
             raise RequestError(f"two tools are named {tool.name!r}; give each its own name")
         seen.add(tool.name)
