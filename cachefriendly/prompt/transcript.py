@@ -58,8 +58,8 @@ class Transcript:
         A handle is a hint from outside: it counts only if the content is the recorded one.
         """
         known: dict[int, Record] = {}
-        edited: Record | None = None
-        moved: Record | None = None
+        edited: Record | None = None  # its handle is here, its content is not
+        moved: Record | None = None  # its content is here, behind other messages
         latest, latest_index = None, -1
         with self._lock:
             for index, link in enumerate(links):
@@ -73,6 +73,7 @@ class Transcript:
                 known[index] = record
                 if record.chain == link.chain:
                     latest, latest_index = record, index
+                # A reply with another handle was made elsewhere and only says the same.
                 elif link.message.handle in (None, record.handle):
                     moved = record
             relatives = (edited, self._longest_start(namespace, links), moved)
