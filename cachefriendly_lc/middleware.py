@@ -1,4 +1,4 @@
-"""`CacheFriendlyMiddleware`: a stable prompt prefix for agents, tool results prefilled early."""
+"""`CacheFriendlyMiddleware`: tool results of an agent are prefilled while other tools still run."""
 
 from __future__ import annotations
 
@@ -47,10 +47,9 @@ class _Turn:
 class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     """For ``create_agent(middleware=[...])``; ``model`` is the agent's, or its engine.
 
-    Tools reach the model in the order in which they were first seen. When a tool result is known,
-    the history up to it is forwarded in the background, while other tools still run and LangGraph
-    writes its checkpoint. Neither changes what the model answers: a prefill that turns out not to
-    match the next prompt is work lost, nothing else.
+    When a tool result is known, the history up to it is forwarded in the background, while other
+    tools still run and LangGraph writes its checkpoint. This never changes what the model answers:
+    a prefill that turns out not to match the next prompt is work lost, nothing else.
     """
 
     def __init__(self, model: ChatCacheFriendly | Engine) -> None:
@@ -59,7 +58,6 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             model if isinstance(model, ChatCacheFriendly) else ChatCacheFriendly(engine=model)
         )
         self._lock = threading.Lock()
-        self._tool_order: dict[str, int] = {}
         self._turns: OrderedDict[str | None, _Turn] = OrderedDict()
 
     def wrap_model_call(
@@ -69,7 +67,8 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         for prefill in self._finished_turn():
             _settled(prefill)
-        return handler(self._started_turn(request))
+        self._start_turn(request)
+        return handler(request)
 
     async def awrap_model_call(
         self,
@@ -78,7 +77,8 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     ) -> ModelResponse[Any]:
         for prefill in self._finished_turn():
             await run_in_executor(None, _settled, prefill)
-        return await handler(self._started_turn(request))
+        self._start_turn(request)
+        return await handler(request)
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
@@ -99,15 +99,11 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             turn = self._turns.pop(current_scope().session, None)
         return turn.prefills if turn else []
 
-    def _started_turn(self, request: ModelRequest[Any]) -> ModelRequest[Any]:
+    def _start_turn(self, request: ModelRequest[Any]) -> None:
         with self._lock:
-            for tool in request.tools:
-                self._tool_order.setdefault(_name(tool), len(self._tool_order))
-            tools = sorted(request.tools, key=lambda tool: self._tool_order[_name(tool)])
-            self._turns[current_scope().session] = _Turn(request.system_message, tools)
+            self._turns[current_scope().session] = _Turn(request.system_message, request.tools)
             if len(self._turns) > _TURNS_KEPT:
                 self._turns.popitem(last=False)
-        return request.override(tools=tools)
 
     def _prefill(self, request: ToolCallRequest, result: Any) -> None:
         """Start forwarding the history up to the last result that no open call precedes."""
@@ -124,16 +120,10 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         try:
             call = self._model.prefill(history, tools=turn.tools)
         except CacheFriendlyError as error:
-            log.debug("no early prefill: %s", error)
+            # Only the kind of error: its text may quote what the user wrote.
+            log.debug("no early prefill: %s", type(error).__name__)
         else:
             turn.prefills.append(call)
-
-
-def _name(tool: Any) -> str:
-    if isinstance(tool, dict):
-        function = tool.get("function", tool)
-        return str(function.get("name", tool.get("type")))
-    return str(tool.name)
 
 
 def _history(state: Any, turn: _Turn) -> list[BaseMessage]:
@@ -155,4 +145,4 @@ def _settled(prefill: Call) -> None:
     try:
         prefill.result()
     except CacheFriendlyError as error:
-        log.debug("an early prefill was lost: %s", error)
+        log.debug("an early prefill was lost: %s", type(error).__name__)

@@ -11,26 +11,25 @@ from langchain.agents import create_agent
 from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
 from langchain.agents.structured_output import ProviderStrategy, ToolStrategy
 from langchain_core.messages import AIMessage, HumanMessage
-from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from pydantic import BaseModel
 
+from cachefriendly import Engine
+from cachefriendly.errors import RequestError
+from cachefriendly.messages import Message, ToolCall
+from cachefriendly.testing import (
+    ScriptedEngine,
+    byte_tokenizer,
+    embedding_counter,
+    scripted_replies,
+    templates,
+    tiny_model,
+)
+from cachefriendly.testing.tokenizer import END_ID
 from cachefriendly_lc import CacheFriendlyMiddleware, ChatCacheFriendly
 from tests.lc.conftest import Embedded
-from tests.lc.scripted import ScriptedEngine
+from tests.lc.tool_box import add, get_weather
 from tests.lc.usage import cache_read, forwarded_for, held_after
-
-
-@tool
-def get_weather(city: str) -> str:
-    """Look up the weather in a city."""
-    return f"It is sunny and 21 degrees in {city}."
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 class CallFirst(AgentMiddleware[Any, Any, Any]):
@@ -133,33 +132,45 @@ async def test_middleware_prefills_the_tool_result(
     assert cache_read(ahead[-1]) > cache_read(stock[-1]) + 10
 
 
-def test_middleware_keeps_the_order_of_tools(demo_chat: ChatCacheFriendly) -> None:
-    seen: list[list[str]] = []
-
+async def test_tools_in_another_order_cost_nothing(demo_chat: ChatCacheFriendly) -> None:
     class Shuffle(AgentMiddleware[Any, Any, Any]):
         def wrap_model_call(self, request: Any, handler: Any) -> Any:
-            turned = request.tools if len(seen) % 2 else request.tools[::-1]
+            turned = request.tools[:: -1 if len(request.messages) > 1 else 1]
             return handler(request.override(tools=turned))
-
-    class Look(AgentMiddleware[Any, Any, Any]):
-        def wrap_model_call(self, request: Any, handler: Any) -> Any:
-            seen.append([tool.name for tool in request.tools])
-            return handler(request)
 
     agent = create_agent(
         demo_chat,
         [get_weather, add],
-        middleware=[Shuffle(), CacheFriendlyMiddleware(demo_chat), Look()],
+        middleware=[Shuffle(), CacheFriendlyMiddleware(demo_chat), CallFirst()],
+        checkpointer=InMemorySaver(),
     )
-    for _ in range(3):
-        agent.invoke({"messages": [HumanMessage("Hello")]})
-    assert len(seen) == 3
-    assert seen == [seen[0]] * 3
+    asked, answered = await run_turn(
+        agent, QUESTIONS[0], {"configurable": {"thread_id": "t"}}, "invoke"
+    )
+    assert cache_read(answered) >= held_after(asked)
+
+
+def test_an_early_prefill_that_fails_is_logged_without_user_text(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    call = ToolCall("add", {"a": 1, "b": 2}, "c1")
+    engine = ScriptedEngine(Message("assistant", "", (call,)), "Done.")
+    model = ChatCacheFriendly(engine=engine)
+
+    def refuse(request: Any) -> Any:
+        raise RequestError("cannot serve: my secret")
+
+    engine.prefill = refuse  # type: ignore[method-assign]
+    agent = create_agent(model, [add], middleware=[CacheFriendlyMiddleware(model)])
+    with caplog.at_level("DEBUG", logger="cachefriendly_lc.middleware"):
+        done = agent.invoke({"messages": [HumanMessage("1 + 2?")]})
+    assert done["messages"][-1].content == "Done."
+    assert caplog.messages == ["no early prefill: RequestError"]
 
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])
 async def test_the_agents_config_reaches_the_engine(form: str) -> None:
-    engine = ScriptedEngine()
+    engine = ScriptedEngine("Hello.")
     agent = create_agent(ChatCacheFriendly(engine=engine), [add], checkpointer=InMemorySaver())
     config = {"configurable": {"thread_id": "t7", "cache_namespace": "tenant"}}
     await run_turn(agent, "Hello", config, form)
@@ -179,3 +190,24 @@ def test_structured_response_of_an_agent(demo_chat: ChatCacheFriendly, strategy:
     agent = create_agent(model, [], response_format=strategy(Weather))
     done = agent.invoke({"messages": [HumanMessage("It is 21 degrees in Paris.")]})
     assert isinstance(done["structured_response"], Weather)
+
+
+@pytest.mark.parametrize("response_format", [Weather, ProviderStrategy(Weather)])
+def test_an_agent_calls_a_tool_and_then_answers_structured(response_format: Any) -> None:
+    """Tools and a response format in one request: each reply is a call, or the answer."""
+    tokenizer = byte_tokenizer(templates.NATIVE_TOOLS)
+    call = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+    answer = '{"city": "Paris", "degrees": 21}'
+    scripts = [[*tokenizer(text).input_ids, END_ID] for text in (call, answer)]
+    with Engine(tiny_model("llama"), tokenizer) as engine:
+        model = ChatCacheFriendly(engine=engine, max_tokens=200)
+        agent = create_agent(model, [get_weather], response_format=response_format)
+        with scripted_replies(*scripts), embedding_counter(engine.model) as seen:
+            done = agent.invoke({"messages": [HumanMessage("What is the weather in Paris?")]})
+    assert [message.type for message in done["messages"]] == ["human", "ai", "tool", "ai"]
+    asked, answered = done["messages"][1::2]
+    assert asked.tool_calls[0]["args"] == {"city": "Paris"}
+    assert answered.text == answer
+    assert done["structured_response"] == Weather(city="Paris", degrees=21)
+    assert cache_read(answered) == held_after(asked)
+    assert seen.tokens == forwarded_for(asked) + forwarded_for(answered)
