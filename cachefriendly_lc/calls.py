@@ -6,7 +6,7 @@ error, a closed generator or a cancelled task, cancels the call.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,7 +42,7 @@ class PreparedCall:
         with await self._acall() as call:
             return message_from_result(await call.aresult(), model_name=self.model_name)
 
-    def chunks(self) -> Iterator[AIMessageChunk]:
+    def chunks(self) -> Generator[AIMessageChunk]:
         with self._call() as call, closing(iter(call)) as events:
             for event in events:
                 yield self._chunk(event)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -16,6 +16,8 @@ from pydantic import Field
 
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.errors import ConfigError
+from cachefriendly.openai_forms import parse_tool_choice, tool_choice_to_openai, tool_from_openai
+from cachefriendly.options import GENERATION_NAMES, first_given, sampling_from
 from cachefriendly.request import ChatRequest
 from cachefriendly_lc.call_forms import ScopedChatModel
 from cachefriendly_lc.calls import PreparedCall
@@ -23,23 +25,15 @@ from cachefriendly_lc.convert import PROVIDER, messages_from_langchain
 from cachefriendly_lc.profile import profile_of
 from cachefriendly_lc.scope import current_scope
 from cachefriendly_lc.settings import (
-    GENERATION,
     TRACING_OPTIONS,
     check_call,
     check_timeout,
     constructor_options,
-    sampling,
+    generation_layers,
 )
 from cachefriendly_lc.source import LOAD_OPTIONS, engine_from, pipeline_options
 from cachefriendly_lc.structured import StructuredMethod, structured_model
-from cachefriendly_lc.tools import (
-    ToolLike,
-    choice_from_langchain,
-    choice_to_openai,
-    openai_tools,
-    response_schema,
-    tools_from_openai,
-)
+from cachefriendly_lc.tools import ToolLike, openai_tools, response_schema
 
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call
@@ -59,7 +53,7 @@ class ChatCacheFriendly(ScopedChatModel):
     engine: Any = Field(default=None, exclude=True, repr=False)
     engine_config: EngineConfig | None = Field(default=None, exclude=True, repr=False)
     tokenizer: Any = Field(default=None, exclude=True, repr=False)
-    """Used instead of the pipeline's or the checkpoint's own."""
+    """A tokenizer, path or hub id, used instead of the pipeline's or the checkpoint's own."""
     model: str | None = None
     temperature: float | None = None
     max_tokens: int | None = None
@@ -69,6 +63,7 @@ class ChatCacheFriendly(ScopedChatModel):
     repetition_penalty: float | None = None
     seed: int | None = None
     stop: str | list[str] | None = None
+    stop_token_ids: int | list[int] | None = None
     timeout: float | None = None
     max_retries: int | None = None
     """Accepted for compatibility: a local engine has no transient errors to retry."""
@@ -136,7 +131,8 @@ class ChatCacheFriendly(ScopedChatModel):
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
         """Enters the key of LangChain's reply cache: whatever may change a reply, and isolation."""
-        names = (*GENERATION, "generation_kwargs", "model_kwargs", "template_arguments")
+        names = (*sorted(GENERATION_NAMES), "generation_kwargs", "model_kwargs")
+        names += ("template_arguments",)
         settings = {name: getattr(self, name) for name in names}
         return {"model_name": self.model_name, "cache_namespace": self._namespace({}), **settings}
 
@@ -172,16 +168,17 @@ class ChatCacheFriendly(ScopedChatModel):
         options = check_call({**kwargs, **({"stop": stop} if stop is not None else {})})
         engine = self._engine(options.get("model"))
         tools = openai_tools(options.get("tools") or ())
-        names = [tool["function"]["name"] for tool in tools]
         request = ChatRequest(
             messages=messages_from_langchain(messages),
-            tools=tools_from_openai(tools),
-            tool_choice=choice_from_langchain(options.get("tool_choice"), names),
+            tools=tuple(tool_from_openai(tool) for tool in tools),
+            tool_choice=parse_tool_choice(options.get("tool_choice"), _names(tools)),
             response_schema=response_schema(options.get("response_format")),
             sampling=self._sampling(options),
             namespace=self._namespace(options),
             session=current_scope().session,
-            template_arguments=options.get("template_arguments", self.template_arguments),
+            template_arguments=first_given(
+                options.get("template_arguments"), self.template_arguments
+            ),
         )
         return PreparedCall(
             engine,
@@ -197,15 +194,18 @@ class ChatCacheFriendly(ScopedChatModel):
         return engine_from({"model": model, "engine_config": self.engine.config})
 
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
-        generation = {k: v for k, v in self.model_kwargs.items() if k not in LOAD_OPTIONS}
-        fields = {name: getattr(self, name) for name in (*GENERATION, "generation_kwargs")}
+        """The pipeline's settings, then the model's own, then those of the call."""
         pipeline = pipeline_options(getattr(self.llm, "pipeline_kwargs", None))
-        defaults = {"generation_kwargs": {**pipeline, **generation}}
-        return sampling(defaults, fields, options)
+        extra = {k: v for k, v in self.model_kwargs.items() if k not in LOAD_OPTIONS}
+        own = {name: getattr(self, name) for name in GENERATION_NAMES}
+        return sampling_from(
+            pipeline, extra, self.generation_kwargs, own, *generation_layers(options)
+        )
 
     def _namespace(self, options: Mapping[str, Any]) -> str:
-        given = options.get("cache_namespace", current_scope().namespace)
-        return self.cache_namespace if given is None else str(given)
+        """The call's, else the config's, else the model's; an empty one is an answer, too."""
+        call, config = options.get("cache_namespace"), current_scope().namespace
+        return str(first_given(call, config, self.cache_namespace))
 
     # The call forms of BaseChatModel
 
@@ -234,11 +234,12 @@ class ChatCacheFriendly(ScopedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        for message in self._prepare(messages, stop, kwargs).chunks():
-            chunk = ChatGenerationChunk(message=message)
-            if run_manager:
-                run_manager.on_llm_new_token(chunk.text, chunk=chunk)
-            yield chunk
+        with closing(self._prepare(messages, stop, kwargs).chunks()) as chunks:
+            for message in chunks:
+                chunk = ChatGenerationChunk(message=message)
+                if run_manager:
+                    run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                yield chunk
 
     async def _astream(
         self,
@@ -264,12 +265,15 @@ class ChatCacheFriendly(ScopedChatModel):
         strict: bool | None = None,
         **kwargs: Any,
     ) -> Runnable[LanguageModelInput, AIMessage]:
-        """Offer tools, in this order; a ``tool_choice`` that forces a call is always obeyed."""
+        """Offer tools; a ``tool_choice`` that forces a call is always obeyed.
+
+        The prompt states tools sorted by name, in the given order only with ``history="exact"``.
+        """
         check_call({name: kwargs[name] for name in kwargs if name not in TRACING_OPTIONS})
         converted = openai_tools(tools, strict=strict)
-        choice = choice_from_langchain(tool_choice, [t["function"]["name"] for t in converted])
+        choice = parse_tool_choice(tool_choice, _names(converted))
         if choice != "auto":
-            kwargs["tool_choice"] = choice_to_openai(choice)
+            kwargs["tool_choice"] = tool_choice_to_openai(choice)
         return self.bind(tools=converted, **kwargs)
 
     def with_structured_output(
@@ -296,6 +300,10 @@ def _device_map(device: int | str | None) -> str | None:
     if isinstance(device, int):
         return "cpu" if device == -1 else f"cuda:{device}"
     return str(device)
+
+
+def _names(tools: Sequence[Mapping[str, Any]]) -> list[str]:
+    return [tool["function"]["name"] for tool in tools]
 
 
 def _chat_result(message: AIMessage) -> ChatResult:

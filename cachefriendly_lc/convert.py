@@ -1,4 +1,7 @@
-"""LangChain messages to the engine's messages and its replies back: pure functions."""
+"""LangChain messages to the engine's messages and its replies back: pure functions.
+
+An `AIMessage` carries its handle in ``response_metadata["cachefriendly"]``.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +33,9 @@ from cachefriendly.events import (
     TextDelta,
     ToolCallReady,
 )
-from cachefriendly.messages import InvalidToolCall, Message, Role, ToolCall
+from cachefriendly.messages import HANDLE_KEY, InvalidToolCall, Message, Role, ToolCall
 
 __all__ = [
-    "HANDLE_KEY",
     "PROVIDER",
     "chunk_from_event",
     "last_chunk",
@@ -44,8 +46,6 @@ __all__ = [
     "usage_from_report",
 ]
 
-HANDLE_KEY = "cachefriendly"
-"""Where an `AIMessage` carries its handle: ``response_metadata["cachefriendly"]``."""
 PROVIDER = "cachefriendly"
 
 # A ChatMessage names its role freely; these spellings are in use.

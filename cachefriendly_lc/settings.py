@@ -2,69 +2,62 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
-from cachefriendly.config import Sampling
-from cachefriendly.errors import CacheFriendlyError, ConfigError, RequestError
+from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.options import (
+    ALIASES,
+    GENERATION_NAMES,
+    check_kinds,
+    refuse_unknown,
+    standard_names,
+)
 
 __all__ = [
-    "CALL_OPTIONS",
-    "GENERATION",
     "TRACING_OPTIONS",
     "check_call",
     "check_timeout",
     "constructor_options",
-    "sampling",
+    "generation_layers",
 ]
 
-GENERATION = (
-    "max_tokens",
-    "temperature",
-    "top_p",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "seed",
-    "stop",
-)
-"""Generation parameters with a standard name, in the constructor, in `bind` and per call."""
+_GENERATION: Final = GENERATION_NAMES | {"do_sample"}
+_CALL_OPTIONS: Final = _GENERATION | {
+    "generation_kwargs",
+    "template_arguments",
+    "cache_namespace",
+    "model",
+    "timeout",
+    "tools",
+    "tool_choice",
+    "response_format",
+    # How a call is made, not what is generated: core and agents pass these to every model.
+    "stream",
+    "max_retries",
+    "parallel_tool_calls",
+    "strict",
+}
+_CALL_KINDS: Final[Mapping[str, type]] = {
+    "cache_namespace": str,
+    "generation_kwargs": Mapping,
+    "model": str,
+    "template_arguments": Mapping,
+    "tools": Iterable,
+}
 
-CALL_OPTIONS = frozenset(
-    {
-        *GENERATION,
-        "stop_token_ids",
-        "generation_kwargs",
-        "template_arguments",
-        "cache_namespace",
-        "model",
-        "timeout",
-        "tools",
-        "tool_choice",
-        "response_format",
-        # How a call is made, not what is generated: core and agents pass these to every model.
-        "stream",
-        "max_retries",
-        "parallel_tool_calls",
-        "strict",
-    }
-)
-
-TRACING_OPTIONS = frozenset({"ls_structured_output_format", "structured_output_format"})
+TRACING_OPTIONS: Final = frozenset({"ls_structured_output_format", "structured_output_format"})
 """Bound by structured output and taken out by core before a call."""
 
-_ALIASES: Mapping[str, str] = {
+_ALIASES: Final[Mapping[str, str]] = {
+    **ALIASES,
     "model_id": "model",
     "model_name": "model",
-    "max_new_tokens": "max_tokens",
-    "max_completion_tokens": "max_tokens",
     "request_timeout": "timeout",
-    "stop_sequences": "stop",
 }
 # Settings of a remote client that generic code passes to any chat model; nothing local to set.
-_REMOTE_ONLY = frozenset(
+_REMOTE_ONLY: Final = frozenset(
     {
         "api_key",
         "api_version",
@@ -75,10 +68,8 @@ _REMOTE_ONLY = frozenset(
         "stream_usage",
     }
 )
-
-
 # Arguments of ChatHuggingFace that local generation has no counterpart for, and what they may be.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+_NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "n": (None, 1),
     "presence_penalty": (None, 0),
     "frequency_penalty": (None, 0),
@@ -86,6 +77,7 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "top_logprobs": (None,),
     "logit_bias": (None,),
 }
+_HINT: Final = "fields of transformers' GenerationConfig go into generation_kwargs={...}"
 
 
 def constructor_options(options: Mapping[str, Any], fields: Collection[str]) -> dict[str, Any]:
@@ -94,23 +86,30 @@ def constructor_options(options: Mapping[str, Any], fields: Collection[str]) -> 
     Raises:
         ConfigError: an argument is unknown, was given under two names, or has no effect here.
     """
-    renamed = _renamed(options, ConfigError)
+    renamed = standard_names(options, _ALIASES, error=ConfigError)
     for name, harmless in _NEUTRAL.items():
         if name in renamed and renamed.pop(name) not in harmless:
             raise ConfigError(f"{name}={options[name]!r} is not supported; leave it out")
-    unknown = [name for name in renamed if name not in fields and name not in _REMOTE_ONLY]
-    if unknown:
-        raise ConfigError(_unknown_message(unknown[0], fields))
+    refuse_unknown(set(renamed) - _REMOTE_ONLY, fields, error=ConfigError, hint=_HINT)
     return {name: value for name, value in renamed.items() if name in fields}
 
 
 def check_call(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of one call under their standard names; `RequestError` names an unknown one."""
-    renamed = _renamed(options, RequestError)
-    unknown = sorted(set(renamed) - CALL_OPTIONS)
-    if unknown:
-        raise RequestError(_unknown_message(unknown[0], CALL_OPTIONS))
+    """Options of one call under their standard names.
+
+    Raises:
+        RequestError: an option is unknown, was given under two names, or is of another kind.
+    """
+    renamed = standard_names(options, _ALIASES)
+    refuse_unknown(renamed, _CALL_OPTIONS, hint=_HINT)
+    check_kinds(renamed, _CALL_KINDS)
     return renamed
+
+
+def generation_layers(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """``generation_kwargs`` among options, then the generation parameters with a name."""
+    named = {name: value for name, value in options.items() if name in _GENERATION}
+    return options.get("generation_kwargs") or {}, named
 
 
 def check_timeout(seconds: Any) -> float | None:
@@ -121,51 +120,3 @@ def check_timeout(seconds: Any) -> float | None:
     if not number or math.isnan(seconds) or seconds <= 0:
         raise RequestError(f"timeout={seconds!r} is not usable; give seconds above 0 or None")
     return None if math.isinf(seconds) else float(seconds)
-
-
-def sampling(*layers: Mapping[str, Any]) -> Sampling:
-    """Merge layers of generation parameters, the last one wins; None means not set.
-
-    ``generation_kwargs`` of a layer may hold any field of transformers' `GenerationConfig`.
-    """
-    merged: dict[str, Any] = {}
-    for layer in layers:
-        loose = {name: value for name, value in layer.items() if name in _SAMPLING_NAMES}
-        merged.update(_given({**_renamed(layer.get("generation_kwargs") or {}, RequestError)}))
-        merged.update(_given(loose))
-    extra = {name: merged.pop(name) for name in list(merged) if name not in _SAMPLING_NAMES}
-    stop = merged.pop("stop", ())
-    token_ids = merged.pop("stop_token_ids", ())
-    return Sampling.from_options(
-        **merged,
-        stop=(stop,) if isinstance(stop, str) else tuple(stop),
-        stop_token_ids=tuple(token_ids),
-        extra=extra,
-    )
-
-
-_SAMPLING_NAMES = frozenset({*GENERATION, "stop_token_ids"})
-
-
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _renamed(options: Mapping[str, Any], error: type[CacheFriendlyError]) -> dict[str, Any]:
-    renamed: dict[str, Any] = {}
-    for name, value in options.items():
-        standard = _ALIASES.get(name, name)
-        if standard in renamed:
-            raise error(f"{name!r} is another name of {standard!r}; give one of them")
-        renamed[standard] = value
-    return renamed
-
-
-def _unknown_message(name: str, known: Iterable[str]) -> str:
-    close = difflib.get_close_matches(name, [*known, *_ALIASES], n=1)
-    if close:
-        return f"unknown option {name!r}; did you mean {close[0]!r}?"
-    return (
-        f"unknown option {name!r}; known: {', '.join(sorted(known))}; fields of transformers' "
-        "GenerationConfig go into generation_kwargs={...}"
-    )

@@ -19,6 +19,7 @@ from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.utils.pydantic import is_basemodel_subclass
 
 from cachefriendly.errors import RequestError
+from cachefriendly.openai_forms import tool_choice_to_openai
 from cachefriendly_lc.tools import openai_tools, schema_format
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def structured_model(
     parser: BaseOutputParser[Any]
     if method == "function_calling":
         name = openai_tool["function"]["name"]
-        bound = model.bind_tools([schema], tool_choice=name, strict=strict, **bind)
+        choice = tool_choice_to_openai(("name", name))
+        bound = model.bind_tools([schema], tool_choice=choice, strict=strict, **bind)
         if pydantic:
             parser = PydanticToolsParser(tools=[pydantic], first_tool_only=True)
         else:

@@ -20,17 +20,17 @@ from pydantic import BaseModel, ValidationError
 from cachefriendly.config import Sampling
 from cachefriendly.engine.engine import Engine
 from cachefriendly.errors import ConfigError, RequestError
-from cachefriendly.testing import byte_tokenizer, tiny_model
+from cachefriendly.testing import ScriptedEngine, byte_tokenizer, tiny_model
 from cachefriendly_lc import ChatCacheFriendly, ChatHuggingFace
 from cachefriendly_lc.convert import message_from_langchain
-from tests.lc.scripted import ScriptedEngine
 
+TEXT = "one two three"
 CONFIG: Any = {"configurable": {"thread_id": "t1", "cache_namespace": "ns", "other": object()}}
 
 
 @pytest.fixture
 def engine() -> ScriptedEngine:
-    return ScriptedEngine()
+    return ScriptedEngine(TEXT)
 
 
 @pytest.fixture
@@ -58,8 +58,11 @@ async def call_all_forms(model: Any, config: Any, **kwargs: Any) -> list[Any]:
 async def test_replies_are_equal(model: ChatCacheFriendly) -> None:
     replies = await call_all_forms(model, None)
     for reply in replies:
-        assert reply.content == "one two three "
-        assert reply.usage_metadata["input_token_details"] == {"cache_read": 4, "cache_creation": 5}
+        assert reply.content == TEXT
+        assert reply.usage_metadata["input_token_details"] == {
+            "cache_read": 12,
+            "cache_creation": 8,
+        }
         assert reply.response_metadata == {
             "model_name": "scripted",
             "model_provider": "cachefriendly",
@@ -86,11 +89,11 @@ async def test_requests_are_equal_and_carry_the_config(
 async def test_event_streams_carry_the_config(
     model: ChatCacheFriendly, engine: ScriptedEngine
 ) -> None:
-    assert model.stream_events("hi", CONFIG, version="v3").output.text == "one two three "
+    assert model.stream_events("hi", CONFIG, version="v3").output.text == TEXT
     stream = await model.astream_events("hi", CONFIG, version="v3")
-    assert (await stream.output).text == "one two three "
+    assert (await stream.output).text == TEXT
     events = [event async for event in model.astream_events("hi", CONFIG, version="v2")]
-    assert events[-1]["data"]["output"].content == "one two three "
+    assert events[-1]["data"]["output"].content == TEXT
     assert {request.session for request in engine.requests} == {"t1"}
     assert {request.namespace for request in engine.requests} == {"ns"}
 
@@ -146,16 +149,27 @@ def test_options_of_constructor_bind_and_call(engine: ScriptedEngine) -> None:
         stop=("a",),
         extra={"min_new_tokens": 2},
     )
-    model.invoke("hi", cache_namespace="theirs")
-    assert engine.requests[1].namespace == "theirs"
+    for given, expected in (("theirs", "theirs"), ("", ""), (None, "mine")):
+        model.invoke("hi", cache_namespace=given)
+        assert engine.requests[-1].namespace == expected
+    model.invoke("hi", {"configurable": {"cache_namespace": ""}})
+    assert engine.requests[-1].namespace == ""
+
+
+def test_a_pipeline_that_samples_is_made_greedy_by_temperature(engine: ScriptedEngine) -> None:
+    model = ChatCacheFriendly(
+        engine=engine, temperature=0, generation_kwargs={"do_sample": True, "eos_token_id": 7}
+    )
+    model.invoke("hi")
+    assert engine.requests[0].sampling == Sampling(temperature=0, stop_token_ids=(7,))
 
 
 def test_last_chunk_alone_carries_usage_and_metadata(model: ChatCacheFriendly) -> None:
     *chunks, last = model.stream("hi")
-    assert [chunk.content for chunk in chunks] == ["one ", "two ", "three "]
+    assert [chunk.content for chunk in chunks] == ["one ", "two ", "three"]
     assert all(not c.usage_metadata and not c.response_metadata for c in chunks)
     assert last.chunk_position == "last"
-    assert last.usage_metadata["total_tokens"] == 12
+    assert last.usage_metadata["total_tokens"] == 25
 
 
 class Tokens(BaseCallbackHandler):
@@ -173,7 +187,7 @@ def test_callbacks_hear_each_token_once(engine: ScriptedEngine) -> None:
     ):
         tokens = Tokens()
         model("hi", {"callbacks": [tokens]})
-        assert tokens.seen == ["one ", "two ", "three ", ""]
+        assert tokens.seen == ["one ", "two ", "three", ""]
 
 
 def test_closing_a_stream_cancels(model: ChatCacheFriendly, engine: ScriptedEngine) -> None:
@@ -200,7 +214,7 @@ async def test_leaving_an_async_stream_cancels(
 
 
 async def test_cancelling_the_task_cancels() -> None:
-    engine = ScriptedEngine(stall_at=1)
+    engine = ScriptedEngine(TEXT, stall_at=1)
     task = asyncio.create_task(ChatCacheFriendly(engine=engine).ainvoke("hi"))
     while not engine.calls:
         await asyncio.sleep(0.001)
@@ -231,9 +245,9 @@ async def test_timeout() -> None:
 
 async def test_async_calls_do_not_block_the_loop() -> None:
     class Slow(ScriptedEngine):
-        def chat(self, request: Any) -> Any:
+        def chat(self, request: Any, *, timeout: float | None = None) -> Any:
             time.sleep(0.2)  # the first call loads the model
-            return super().chat(request)
+            return super().chat(request, timeout=timeout)
 
     ticks = 0
 
@@ -244,7 +258,7 @@ async def test_async_calls_do_not_block_the_loop() -> None:
             await asyncio.sleep(0.01)
 
     ticking = asyncio.create_task(tick())
-    await ChatCacheFriendly(engine=Slow()).ainvoke("hi")
+    await ChatCacheFriendly(engine=Slow(TEXT)).ainvoke("hi")
     ticking.cancel()
     assert ticks > 5
 
@@ -270,7 +284,7 @@ def test_nothing_of_the_engine_is_traced(model: ChatCacheFriendly) -> None:
 def test_profile_and_tracing_names(model: ChatCacheFriendly) -> None:
     assert model.profile is not None
     assert model.profile["structured_output"]
-    assert model.profile.get("max_input_tokens") == 100
+    assert model.profile.get("max_input_tokens") == 2048
     assert model._llm_type == "cachefriendly"
     params = model._get_ls_params(stop=["x"])
     assert params["ls_provider"] == "cachefriendly"
@@ -288,18 +302,18 @@ def test_alias() -> None:
         ({}, "no model; give engine="),
         ({"engine": 3}, "engine=int is no cachefriendly Engine"),
         ({"llm": object()}, "llm=object holds no local pipeline"),
-        ({"engine": ScriptedEngine(), "temprature": 1}, "did you mean 'temperature'"),
-        ({"engine": ScriptedEngine(), "model_kwargs": {"dtype": "x"}}, "'dtype' cannot change"),
-        ({"engine": ScriptedEngine(), "temperature": -1}, "temperature=-1"),
-        ({"engine": ScriptedEngine(), "temperature": float("nan")}, "temperature=nan"),
-        ({"engine": ScriptedEngine(), "timeout": -1}, "timeout=-1"),
+        ({"engine": ScriptedEngine(TEXT), "temprature": 1}, "did you mean 'temperature'"),
+        ({"engine": ScriptedEngine(TEXT), "model_kwargs": {"dtype": "x"}}, "'dtype' cannot change"),
+        ({"engine": ScriptedEngine(TEXT), "temperature": -1}, "temperature=-1"),
+        ({"engine": ScriptedEngine(TEXT), "temperature": float("nan")}, "temperature=nan"),
+        ({"engine": ScriptedEngine(TEXT), "timeout": -1}, "timeout=-1"),
     ],
 )
 def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
     with pytest.raises((ConfigError, RequestError), match=error):
         ChatCacheFriendly(**options)
     with pytest.raises(ValidationError):
-        ChatCacheFriendly(engine=ScriptedEngine(), temperature="warm")
+        ChatCacheFriendly(engine=ScriptedEngine(TEXT), temperature="warm")
 
 
 @pytest.mark.parametrize(
@@ -308,7 +322,7 @@ def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
         (lambda m: m.invoke([]), "message list is empty"),
         (lambda m: m.invoke("hi", top_pp=1), "unknown option 'top_pp'; did you mean 'top_p'"),
         (lambda m: m.invoke("hi", temperature=-0.5), "temperature=-0.5"),
-        (lambda m: m.bind_tools([], tool_choice="any"), "without tools"),
+        (lambda m: m.bind_tools([], tool_choice="any"), "needs tools"),
         (lambda m: m.bind_tools([print_it], tool_choic="any"), "did you mean 'tool_choice'"),
         (lambda m: m.with_structured_output(Answer, methd="x"), "unknown option 'methd'"),
         (lambda m: m.with_structured_output(Answer, method="yaml"), "method='yaml' is unknown"),
@@ -354,7 +368,7 @@ def test_structured_output(method: Any) -> None:
     assert raw["parsing_error"] is None
     schema = model.with_structured_output(Answer.model_json_schema(), method=method)
     assert schema.invoke("hi") == {"text": "x"}
-    engine.text = "torn {"
+    engine.replies = ["torn {"]
     raw = model.with_structured_output(Answer, method=method, include_raw=True).invoke("hi")
     assert raw["parsed"] is None
     assert raw["parsing_error"] is not None
@@ -374,7 +388,7 @@ async def test_content_blocks_come_back_as_the_same_message(engine: ScriptedEngi
 
 def test_batch_returns_errors_when_asked(model: ChatCacheFriendly) -> None:
     good, bad = model.batch(["hi", []], return_exceptions=True)
-    assert good.content == "one two three "
+    assert good.content == TEXT
     assert isinstance(bad, RequestError)
 
 

@@ -10,30 +10,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
-from langchain_core.tools import tool
 from pydantic import BaseModel
 
 from cachefriendly.errors import ContextOverflow, RequestError, SchemaError
 from cachefriendly_lc import ChatCacheFriendly, ConversationBufferMemory
 from tests.lc.conftest import Embedded
+from tests.lc.tool_box import add, get_weather
 from tests.lc.usage import cache_read, forwarded_for, held_after
 
 if TYPE_CHECKING:
     from cachefriendly import Engine
 
 SYSTEM = SystemMessage("You are a helpful assistant. Answer in one short sentence.")
-
-
-@tool
-def get_weather(city: str) -> str:
-    """Look up the weather in a city."""
-    return f"Sunny in {city}."
-
-
-@tool
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 class Person(BaseModel):

@@ -7,9 +7,13 @@ from typing import Any
 
 import pytest
 
-from cachefriendly.config import Sampling
 from cachefriendly.errors import ConfigError, RequestError
-from cachefriendly_lc.settings import check_call, check_timeout, constructor_options, sampling
+from cachefriendly_lc.settings import (
+    check_call,
+    check_timeout,
+    constructor_options,
+    generation_layers,
+)
 
 
 def test_aliases() -> None:
@@ -44,24 +48,20 @@ def test_unknown_names_are_refused() -> None:
         constructor_options({"max_new_tokens": 1, "max_tokens": 2}, {"max_tokens"})
 
 
-def test_the_last_layer_wins_and_none_means_not_set() -> None:
-    merged = sampling(
-        {"temperature": 0.5, "generation_kwargs": {"max_new_tokens": 9, "min_new_tokens": 2}},
-        {"temperature": None, "top_k": 5, "stop": "END"},
-        {"max_tokens": 4},
-    )
-    assert merged == Sampling(
-        temperature=0.5, top_k=5, max_tokens=4, stop=("END",), extra={"min_new_tokens": 2}
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("temperature", -1.0), ("temperature", math.nan), ("top_p", 1.5), ("max_tokens", 0)],
+    [("cache_namespace", 3), ("generation_kwargs", 3), ("template_arguments", 3), ("tools", 3)],
 )
-def test_unusable_values_are_named(name: str, value: Any) -> None:
-    with pytest.raises(RequestError, match=f"{name}="):
-        sampling({name: value})
+def test_an_option_of_another_kind_is_named(name: str, value: Any) -> None:
+    with pytest.raises(RequestError, match=f"{name}=3 is not usable; give a "):
+        check_call({name: value})
+
+
+def test_generation_parameters_by_name_come_last() -> None:
+    options = check_call(
+        {"do_sample": True, "eos_token_id": 2, "model": "m", "generation_kwargs": {"top_k": 3}}
+    )
+    assert generation_layers(options) == ({"top_k": 3}, {"do_sample": True, "stop_token_ids": 2})
 
 
 @pytest.mark.parametrize("seconds", [0, -1, math.nan, "3", True])
