@@ -85,7 +85,7 @@ def test_settings_out_of_range(name: str, value: Any) -> None:
 
 
 def test_stop_token_ids_must_be_ids() -> None:
-    with pytest.raises(RequestError, match=r"stop_token_ids=.* must be token ids"):
+    with pytest.raises(RequestError, match=r"stop_token_ids=.* must be a tuple of token ids"):
         Sampling(stop_token_ids=("x",))  # type: ignore[arg-type]
 
 
