@@ -22,7 +22,7 @@ _EXTRAS = {
     "agents": ("langchain", "langgraph", "langchain-classic"),
     "llamaindex": ("llama-index-core",),
     "grammar": ("llguidance",),
-    "demo": ("gguf",),
+    "demo": ("gguf", "filelock", "rich"),
 }
 
 
