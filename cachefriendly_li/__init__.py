@@ -13,7 +13,6 @@ from cachefriendly.errors import MissingExtra
 
 if TYPE_CHECKING:
     from cachefriendly_li.chat_engine import CacheFriendlyChatEngine, SimpleChatEngine
-    from cachefriendly_li.chat_store import StateDiffChatStore
     from cachefriendly_li.llm import CacheFriendlyLLM, HuggingFaceLLM
     from cachefriendly_li.memory import ChatMemoryBuffer
 
@@ -23,12 +22,10 @@ __all__ = [
     "ChatMemoryBuffer",
     "HuggingFaceLLM",
     "SimpleChatEngine",
-    "StateDiffChatStore",
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "chat_engine": ("CacheFriendlyChatEngine", "SimpleChatEngine"),
-    "chat_store": ("StateDiffChatStore",),
     "llm": ("CacheFriendlyLLM", "HuggingFaceLLM"),
     "memory": ("ChatMemoryBuffer",),
 }

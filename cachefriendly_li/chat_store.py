@@ -12,7 +12,7 @@ from pydantic import SerializerFunctionWrapHandler
 
 from cachefriendly.errors import RequestError
 from cachefriendly.state import StateLog
-from cachefriendly_li.convert import from_message, to_message
+from cachefriendly_li.convert import message_from_llama_index, message_to_llama_index
 
 __all__ = ["StateDiffChatStore"]
 
@@ -30,7 +30,7 @@ class _Thread:
         self.messages = [
             ChatMessage.model_validate(kept[str(index)])
             if str(index) in kept
-            else from_message(message)
+            else message_to_llama_index(message)
             for index, message in enumerate(self._log.messages)
         ]
 
@@ -42,13 +42,13 @@ class _Thread:
     def sync(self, first: int = 0) -> None:
         known = self._log.messages
         for index in range(max(first, 0), len(self.messages)):
-            message = to_message(self.messages[index], index)
+            message = message_from_llama_index(self.messages[index], index)
             if message != known[index]:
                 self._log.edit_message(index, message)
 
     def add(self, message: ChatMessage) -> None:
         self.sync(len(self.messages) - 1)
-        self._log.add_message(to_message(message, len(self.messages)))
+        self._log.add_message(message_from_llama_index(message, len(self.messages)))
         self.messages.append(message)
 
     def remove(self, index: int) -> ChatMessage:
@@ -59,7 +59,7 @@ class _Thread:
     def replace(self, messages: Sequence[ChatMessage]) -> None:
         """Make the conversation these messages; what it already begins with costs no diff."""
         for index, message in enumerate(messages):
-            to_message(message, index)  # refuse before the log is touched
+            message_from_llama_index(message, index)  # refuse before the log is touched
         self.sync()
         same = _common(self.messages, messages)
         if same == 0 and self.messages:
@@ -76,7 +76,7 @@ class _Thread:
         kept = {
             str(index): chat.model_dump(mode="json")
             for index, chat in enumerate(self.messages)
-            if from_message(to_message(chat, index)) != chat
+            if message_to_llama_index(message_from_llama_index(chat, index)) != chat
         }
         return {"log": self.log.to_json_lines(), "kept": kept}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import aclosing, closing
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
@@ -84,14 +85,16 @@ class _Recorder:
     def watch(
         self, chunks: Generator[ChatResponse, None, None]
     ) -> Generator[ChatResponse, None, None]:
-        for chunk in chunks:
-            yield self._keep(chunk)
+        with closing(chunks):
+            for chunk in chunks:
+                yield self._keep(chunk)
 
     async def awatch(
         self, chunks: AsyncGenerator[ChatResponse, None]
     ) -> AsyncGenerator[ChatResponse, None]:
-        async for chunk in chunks:
-            yield self._keep(chunk)
+        async with aclosing(chunks):
+            async for chunk in chunks:
+                yield self._keep(chunk)
 
     def put(self, message: ChatMessage) -> None:
         self._memory.put(self._last or message)

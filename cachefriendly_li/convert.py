@@ -23,20 +23,18 @@ from llama_index.core.base.llms.types import (
 
 from cachefriendly.errors import RequestError
 from cachefriendly.events import ChatResult
-from cachefriendly.messages import InvalidToolCall, Message, Role, ToolCall
+from cachefriendly.messages import HANDLE_KEY, InvalidToolCall, Message, Role, ToolCall
 
 __all__ = [
-    "HANDLE_KEY",
     "assistant_message",
-    "from_message",
+    "message_from_llama_index",
+    "message_to_llama_index",
+    "messages_from_llama_index",
     "to_chat_response",
     "to_completion_response",
-    "to_message",
-    "to_messages",
     "usage",
 ]
 
-HANDLE_KEY: Final = "cachefriendly"
 _CALLS_KEY: Final = "tool_calls"
 _INVALID_KEY: Final = "invalid_tool_calls"
 _ID_KEY: Final = "tool_call_id"
@@ -54,16 +52,16 @@ _ROLES: Final[Mapping[str, Role]] = {
 }
 
 
-def to_messages(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
+def messages_from_llama_index(messages: Sequence[ChatMessage]) -> tuple[Message, ...]:
     """Convert a conversation.
 
     Raises:
         RequestError: a role is unknown or a block is not text; names the message and the block.
     """
-    return tuple(to_message(message, index) for index, message in enumerate(messages))
+    return tuple(message_from_llama_index(message, index) for index, message in enumerate(messages))
 
 
-def to_message(message: ChatMessage, index: int = 0) -> Message:
+def message_from_llama_index(message: ChatMessage, index: int = 0) -> Message:
     """Convert one message; ``index`` is its place in the conversation, for error texts."""
     role = _role(message, index)
     texts, thoughts, calls = _split_blocks(message, role, index)
@@ -81,8 +79,8 @@ def to_message(message: ChatMessage, index: int = 0) -> Message:
     )
 
 
-def from_message(message: Message) -> ChatMessage:
-    """The inverse of `to_message`: nothing of a `Message` is lost."""
+def message_to_llama_index(message: Message) -> ChatMessage:
+    """The inverse of `message_from_llama_index`: nothing of a `Message` is lost."""
     extras = {
         _ID_KEY: message.tool_call_id,
         _NAME_KEY: message.name,
@@ -113,7 +111,9 @@ def assistant_message(
 
 def to_chat_response(result: ChatResult, model: str, *, delta: str | None = None) -> ChatResponse:
     """The finished reply; ``delta`` is set on the last chunk of a stream."""
-    return ChatResponse(message=from_message(result.message), raw=usage(result, model), delta=delta)
+    return ChatResponse(
+        message=message_to_llama_index(result.message), raw=usage(result, model), delta=delta
+    )
 
 
 def to_completion_response(response: ChatResponse) -> CompletionResponse:

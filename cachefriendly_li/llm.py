@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 
+from llama_index.core.base.llms.generic_utils import messages_to_prompt
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
@@ -18,19 +20,27 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
-from llama_index.core.llms.llm import ToolSelection
+from llama_index.core.llms.llm import ToolSelection, default_completion_to_prompt
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import BaseTool
 
+from cachefriendly.checkpoint import Checkpoint
 from cachefriendly.config import EngineConfig
 from cachefriendly.errors import ConfigError
+from cachefriendly.openai_forms import parse_tool_choice
+from cachefriendly.options import first_given, refuse_unknown, sampling_from
 from cachefriendly.request import ChatRequest
-from cachefriendly_li.convert import to_chat_response, to_completion_response, to_messages
-from cachefriendly_li.options import sampling, split_call
-from cachefriendly_li.source import Checkpoint, EngineSource
+from cachefriendly_li.callbacks import async_stream_callback, stream_callback
+from cachefriendly_li.convert import (
+    messages_from_llama_index,
+    to_chat_response,
+    to_completion_response,
+)
+from cachefriendly_li.options import split_call
+from cachefriendly_li.source import EngineSource
 from cachefriendly_li.stream import ChunkWriter
 from cachefriendly_li.structured import StructuredStreams
-from cachefriendly_li.tools import to_tool_choice, to_tools, tool_selections, tool_spec
+from cachefriendly_li.tools import tool_selections, tool_spec, tools_from_llama_index
 
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call
@@ -84,11 +94,12 @@ class CacheFriendlyLLM(StructuredStreams):
         if engine is not None:
             self._source = EngineSource.given(engine)
             return
+        loaded = None if isinstance(model, str) else model
         checkpoint = Checkpoint(
-            model_name=self.model_name,
-            model=None if isinstance(model, str) else model,
-            tokenizer=tokenizer,
-            tokenizer_name=self.tokenizer_name,
+            model=first_given(loaded, self.model_name),
+            tokenizer=first_given(
+                tokenizer, self.tokenizer_name, None if loaded is None else model_name
+            ),
             device_map=self.device_map,
             model_kwargs=self.model_kwargs,
             tokenizer_kwargs=self.tokenizer_kwargs,
@@ -107,6 +118,7 @@ class CacheFriendlyLLM(StructuredStreams):
 
     @property
     def metadata(self) -> LLMMetadata:
+        """Reads the checkpoint's configuration and, without a ``tokenizer`` object, no weights."""
         window = self.engine.context_window
         return LLMMetadata(
             context_window=min(window, self.context_window or window),
@@ -117,7 +129,7 @@ class CacheFriendlyLLM(StructuredStreams):
         )
 
     def to_payload(self) -> dict[str, Any]:
-        """What events say about this LLM. Asked in the event loop, so it never opens the engine."""
+        """What events say about this LLM. Asked in the event loop, so it reads no file."""
         return {
             "class_name": self.class_name(),
             "model_name": self.model_name,
@@ -142,13 +154,13 @@ class CacheFriendlyLLM(StructuredStreams):
         with await self._astart(messages, kwargs) as call:
             return to_chat_response(await call.aresult(), self.model_name)
 
-    @llm_chat_callback()
+    @stream_callback(llm_chat_callback)
     def stream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> Generator[ChatResponse, None, None]:
         return self._chunks(self._start(messages, kwargs))
 
-    @llm_chat_callback()
+    @async_stream_callback(llm_chat_callback)
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> AsyncGenerator[ChatResponse, None]:
@@ -168,20 +180,19 @@ class CacheFriendlyLLM(StructuredStreams):
         with await self._astart(self._prompt_messages(prompt, formatted), kwargs) as call:
             return to_completion_response(to_chat_response(await call.aresult(), self.model_name))
 
-    @llm_completion_callback()
+    @stream_callback(llm_completion_callback)
     def stream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> Generator[CompletionResponse, None, None]:
-        chunks = self._chunks(self._start(self._prompt_messages(prompt, formatted), kwargs))
-        return (to_completion_response(chunk) for chunk in chunks)
+        call = self._start(self._prompt_messages(prompt, formatted), kwargs)
+        return _completions(self._chunks(call))
 
-    @llm_completion_callback()
+    @async_stream_callback(llm_completion_callback)
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncGenerator[CompletionResponse, None]:
         call = await self._astart(self._prompt_messages(prompt, formatted), kwargs)
-        chunks = self._achunks(call)
-        return (to_completion_response(chunk) async for chunk in chunks)
+        return _acompletions(self._achunks(call))
 
     def _prompt_messages(self, prompt: str, formatted: bool) -> list[ChatMessage]:
         if formatted:
@@ -243,35 +254,52 @@ class CacheFriendlyLLM(StructuredStreams):
 
     def _request(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> ChatRequest:
         call, generation = split_call(kwargs)
-        tools = to_tools(call.get("tools"))
-        required = bool(call.get("tool_required"))
+        tools = tools_from_llama_index(call.get("tools"))
+        choice = first_given(call.get("tool_choice"), bool(call.get("tool_required")))
         defaults = {"max_new_tokens": self.max_new_tokens, "stopping_ids": self.stopping_ids}
         return ChatRequest(
-            messages=to_messages(messages),
+            messages=messages_from_llama_index(messages),
             tools=tools,
-            tool_choice=to_tool_choice(call.get("tool_choice"), required=required, tools=tools),
+            tool_choice=parse_tool_choice(choice, [tool.name for tool in tools]),
             response_schema=call.get("response_schema"),
-            sampling=sampling(defaults, self.generate_kwargs, generation),
-            namespace=call.get("cache_namespace") or self.cache_namespace,
-            session=call.get("session_id") or self.session_id,
+            sampling=sampling_from(defaults, self.generate_kwargs, *generation),
+            namespace=first_given(call.get("cache_namespace"), self.cache_namespace),
+            session=first_given(call.get("session_id"), self.session_id),
             template_arguments=call.get("template_arguments") or {},
         )
 
     def _chunks(self, call: Call) -> Generator[ChatResponse, None, None]:
         writer = ChunkWriter(self.model_name)
-        with call:
-            for event in call:
+        with call, closing(iter(call)) as events:
+            for event in events:
                 yield writer.write(event)
 
     async def _achunks(self, call: Call) -> AsyncGenerator[ChatResponse, None]:
         writer = ChunkWriter(self.model_name)
         with call:
-            async for event in call:
-                yield writer.write(event)
+            async with aclosing(aiter(call)) as events:
+                async for event in events:
+                    yield writer.write(event)
 
 
 HuggingFaceLLM = CacheFriendlyLLM
 """The name of the class that `CacheFriendlyLLM` replaces."""
+
+
+def _completions(
+    chunks: Generator[ChatResponse, None, None],
+) -> Generator[CompletionResponse, None, None]:
+    with closing(chunks):
+        for chunk in chunks:
+            yield to_completion_response(chunk)
+
+
+async def _acompletions(
+    chunks: AsyncGenerator[ChatResponse, None],
+) -> AsyncGenerator[CompletionResponse, None]:
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield to_completion_response(chunk)
 
 
 def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,17 +307,16 @@ def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> di
     values = {k: v for k, v in options.items() if v is not None or k == "device_map"}
     # Extra outputs of a tokenizer never reach the model here.
     values.pop("tokenizer_outputs_to_remove", None)
-    unknown = sorted(set(values) - set(cls.model_fields))
-    if unknown:
-        known = ", ".join(sorted(cls.model_fields))
-        raise ConfigError(f"unknown option {unknown[0]!r}; known: {known}")
+    refuse_unknown(values, cls.model_fields, error=ConfigError)
     if isinstance(values.get("query_wrapper_prompt"), str):
         values["query_wrapper_prompt"] = PromptTemplate(values["query_wrapper_prompt"])
-    if "messages_to_prompt" in values:
-        _log.warning(
-            "messages_to_prompt is not called: prompts are built by the model's chat template; "
-            "set tokenizer.chat_template to change them"
-        )
+    for name in ("messages_to_prompt", "completion_to_prompt"):
+        if values.get(name) not in (None, messages_to_prompt, default_completion_to_prompt):
+            _log.warning(
+                "%s has no effect, it is never called: prompts are built by the model's chat "
+                "template; leave it out, or set tokenizer.chat_template to change the prompt",
+                name,
+            )
     return values
 
 

@@ -1,22 +1,17 @@
-"""Where an LLM's engine comes from: given, a loaded model, or a checkpoint's name."""
+"""An engine that is opened when it is first needed, once, and shared by all copies of an LLM."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from cachefriendly.config import EngineConfig
-from cachefriendly.errors import ConfigError
+from cachefriendly.checkpoint import check_engine
 
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
 
-__all__ = ["Checkpoint", "EngineSource"]
-
-# What `Engine.from_pretrained` takes; anything else is for transformers' own loader.
-_ENGINE_OPTIONS: Final = frozenset({"dtype", "gguf_file"})
+__all__ = ["EngineSource"]
 
 
 class EngineSource:
@@ -33,9 +28,8 @@ class EngineSource:
     @classmethod
     def given(cls, engine: Any) -> EngineSource:
         """A source of an engine that the caller made."""
-        if not callable(getattr(engine, "chat", None)):
-            raise ConfigError(f"engine={type(engine).__name__} is no cachefriendly Engine")
-        source = cls(lambda: engine)
+        checked = check_engine(engine)
+        source = cls(lambda: checked)
         source.get()
         return source
 
@@ -57,55 +51,3 @@ class EngineSource:
 
     def __reduce__(self) -> Any:
         raise TypeError("an engine stays in its process; pickle the LLM's settings instead")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
-    """The loading arguments of `HuggingFaceLLM`. ``model`` is a loaded model or None."""
-
-    model_name: str
-    model: Any = None
-    tokenizer: Any = None
-    tokenizer_name: str | None = None
-    device_map: Any = None
-    model_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    tokenizer_kwargs: Mapping[str, Any] = field(default_factory=dict)
-    config: EngineConfig = field(default_factory=EngineConfig)
-
-    def open(self) -> Engine:
-        """The engine; weights are shared with every engine opened from the same arguments."""
-        from cachefriendly.engine.engine import Engine
-
-        options = dict(self.model_kwargs)
-        if "torch_dtype" in options:
-            options.setdefault("dtype", options.pop("torch_dtype"))
-        plain_tokenizer = self.tokenizer is None and not self.tokenizer_kwargs
-        if self.model is None and plain_tokenizer and set(options) <= _ENGINE_OPTIONS:
-            if "dtype" in options:
-                options["dtype"] = str(options["dtype"]).removeprefix("torch.")
-            same = self.tokenizer_name in (None, self.model_name)
-            return Engine.from_pretrained(
-                self.model_name,
-                tokenizer=None if same else self.tokenizer_name,
-                device_map=self.device_map,
-                config=self.config,
-                **options,
-            )
-        model = self.model or self._load_model(options)
-        return Engine.of(model, self._load_tokenizer(), self.config)
-
-    def _load_model(self, options: Mapping[str, Any]) -> Any:
-        """Quantization and the like: loaded by transformers, then handed over."""
-        from transformers import AutoModelForCausalLM
-
-        return AutoModelForCausalLM.from_pretrained(
-            self.model_name, device_map=self.device_map, **options
-        )
-
-    def _load_tokenizer(self) -> Any:
-        if self.tokenizer is not None:
-            return self.tokenizer
-        from transformers import AutoTokenizer
-
-        name = self.tokenizer_name or self.model_name
-        return AutoTokenizer.from_pretrained(name, **self.tokenizer_kwargs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
@@ -30,8 +31,10 @@ class StructuredStreams(FunctionCallingLLM):
         **prompt_args: Any,
     ) -> Generator[Any, None, None]:
         call = self._structured_call(output_cls, prompt, llm_kwargs, prompt_args)
-        for chunk in self.stream_chat_with_tools(**call):
-            yield from _objects(output_cls, chunk)
+        chunks = self.stream_chat_with_tools(**call)
+        with closing(chunks):
+            for chunk in chunks:
+                yield from _objects(output_cls, chunk)
 
     async def _structured_astream_call(
         self,
@@ -44,9 +47,10 @@ class StructuredStreams(FunctionCallingLLM):
         chunks = await self.astream_chat_with_tools(**call)
 
         async def objects() -> AsyncGenerator[Any, None]:
-            async for chunk in chunks:
-                for value in _objects(output_cls, chunk):
-                    yield value
+            async with aclosing(chunks):
+                async for chunk in chunks:
+                    for value in _objects(output_cls, chunk):
+                        yield value
 
         return objects()
 

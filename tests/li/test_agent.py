@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,12 +10,12 @@ from llama_index.core.agent.workflow import FunctionAgent
 from llama_index.core.workflow import Context
 
 from cachefriendly.messages import Message, ToolCall
+from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
 
 # Workflows look at every attribute of an agent, deprecated ones of pydantic included.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
-Scripted = Callable[..., Any]
 CALL = Message("assistant", "", (ToolCall("add", {"a": 2, "b": 3}, "c1"),), handle="cf1:0:1")
 DONE = Message("assistant", "It is 5.", handle="cf1:0:2")
 
@@ -36,9 +35,9 @@ def agent_on(engine: Any, **options: Any) -> FunctionAgent:
     return FunctionAgent(tools=[add, weather], llm=llm, system_prompt="Be brief.", **options)
 
 
-async def test_a_tool_loop(scripted: Scripted) -> None:
+async def test_a_tool_loop() -> None:
     for streaming in (True, False):
-        engine = scripted(CALL, DONE)
+        engine = ScriptedEngine(CALL, DONE)
         agent = agent_on(engine, streaming=streaming, initial_tool_choice="add")
         result = await agent.run("2 + 3?")
         assert str(result) == "It is 5."
@@ -50,8 +49,8 @@ async def test_a_tool_loop(scripted: Scripted) -> None:
         assert second.messages == (*first.messages, CALL, result_message)
 
 
-async def test_two_runs_over_one_context_remember(scripted: Scripted) -> None:
-    engine = scripted(CALL, DONE, DONE)
+async def test_two_runs_over_one_context_remember() -> None:
+    engine = ScriptedEngine(CALL, DONE, DONE)
     agent = agent_on(engine)
     memory = ChatMemoryBuffer.from_defaults(llm=agent.llm)
     context = Context(agent)
@@ -63,15 +62,15 @@ async def test_two_runs_over_one_context_remember(scripted: Scripted) -> None:
     assert engine.requests[-1].messages[4] == DONE
 
 
-async def test_a_context_stored_as_json_remembers(scripted: Scripted) -> None:
-    engine = scripted(CALL, DONE)
+async def test_a_context_stored_as_json_remembers() -> None:
+    engine = ScriptedEngine(CALL, DONE)
     agent = agent_on(engine)
     context = Context(agent)
     memory = ChatMemoryBuffer.from_defaults(llm=agent.llm)
     await agent.run("2 + 3?", ctx=context, memory=memory)
     stored = json.dumps(context.to_dict())
 
-    later_engine = scripted(DONE)
+    later_engine = ScriptedEngine(DONE)
     later = agent_on(later_engine)
     restored = Context.from_dict(later, json.loads(stored))
     await later.run("And again?", ctx=restored)
@@ -80,9 +79,9 @@ async def test_a_context_stored_as_json_remembers(scripted: Scripted) -> None:
     assert seen[-1] == Message("user", "And again?")
 
 
-async def test_a_state_prompt_stays_where_it_was_put(scripted: Scripted) -> None:
+async def test_a_state_prompt_stays_where_it_was_put() -> None:
     """With the stock SQL memory the second step sends another prompt than the first."""
-    engine = scripted(CALL, DONE)
+    engine = ScriptedEngine(CALL, DONE)
     agent = agent_on(engine, initial_state={"n": 1})
     await agent.run("2 + 3?", memory=ChatMemoryBuffer.from_defaults(llm=agent.llm))
     first, second = engine.requests

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
 
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message
+from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import (
     CacheFriendlyChatEngine,
     CacheFriendlyLLM,
@@ -20,42 +20,41 @@ from cachefriendly_li import (
     SimpleChatEngine,
 )
 
-Scripted = Callable[..., Any]
-REPLY = Message("assistant", " An |answer.\n", reasoning="hm", handle="cf1:0:1")
+REPLY = Message("assistant", " An answer.\n", reasoning="hm", handle="cf1:0:1")
 
 
 def engine_on(engine: Any, **options: Any) -> SimpleChatEngine:
     return SimpleChatEngine.from_defaults(llm=CacheFriendlyLLM(engine=engine), **options)
 
 
-def test_names_and_arguments_are_those_of_the_stock_class(scripted: Scripted) -> None:
+def test_names_and_arguments_are_those_of_the_stock_class() -> None:
     assert CacheFriendlyChatEngine is SimpleChatEngine
     assert issubclass(SimpleChatEngine, StockSimpleChatEngine)
     with pytest.raises(ValueError, match="Cannot specify both"):
-        engine_on(scripted(REPLY), system_prompt="a", prefix_messages=[])
-    stock = engine_on(scripted(REPLY), memory_cls=StockChatMemoryBuffer)._memory
+        engine_on(ScriptedEngine(REPLY), system_prompt="a", prefix_messages=[])
+    stock = engine_on(ScriptedEngine(REPLY), memory_cls=StockChatMemoryBuffer)._memory
     assert type(stock) is StockChatMemoryBuffer
     memory = ChatMemoryBuffer.from_defaults(token_limit=10, tokenizer_fn=str.split)
-    assert engine_on(scripted(REPLY), memory=memory)._memory is memory
+    assert engine_on(ScriptedEngine(REPLY), memory=memory)._memory is memory
 
 
-async def test_every_way_of_chatting_stores_the_reply_as_generated(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+async def test_every_way_of_chatting_stores_the_reply_as_generated() -> None:
+    engine = ScriptedEngine(REPLY)
     chat = engine_on(engine, system_prompt="Be brief.")
-    assert chat.chat("1").response == " An |answer.\n"
-    assert (await chat.achat("2")).response == " An |answer.\n"
+    assert chat.chat("1").response == " An answer.\n"
+    assert (await chat.achat("2")).response == " An answer.\n"
     assert list(chat.stream_chat("3").response_gen) == [" An ", "answer.\n"]
     stream = await chat.astream_chat("4")
     assert [delta async for delta in stream.async_response_gen()] == [" An ", "answer.\n"]
     assert str(stream) == "An answer."
     replies = [m for m in chat.chat_history if m.role == "assistant"]
-    assert [m.content for m in replies] == [" An |answer.\n"] * 4
+    assert [m.content for m in replies] == [" An answer.\n"] * 4
     assert {m.additional_kwargs["cachefriendly"] for m in replies} == {"cf1:0:1"}
     assert all(isinstance(m.blocks[0], ThinkingBlock) for m in replies)
 
 
-def test_the_history_is_append_only(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_the_history_is_append_only() -> None:
+    engine = ScriptedEngine(REPLY)
     chat = engine_on(engine, system_prompt="Be brief.")
     for number in range(3):
         list(chat.stream_chat(str(number)).response_gen)
@@ -66,8 +65,8 @@ def test_the_history_is_append_only(scripted: Scripted) -> None:
     assert second[2] == REPLY
 
 
-def test_reset_and_a_history_of_ones_own(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_reset_and_a_history_of_ones_own() -> None:
+    engine = ScriptedEngine(REPLY)
     chat = engine_on(engine, chat_history=[ChatMessage("old"), ChatMessage("a", role="assistant")])
     assert len(chat.chat_history) == 2
     chat.reset()
@@ -76,13 +75,13 @@ def test_reset_and_a_history_of_ones_own(scripted: Scripted) -> None:
     assert [m.content for m in engine.requests[0].messages] == ["new", "b", "hi"]
 
 
-def test_the_history_leaves_room_for_the_reply(scripted: Scripted) -> None:
-    chat = engine_on(scripted(REPLY))
+def test_the_history_leaves_room_for_the_reply() -> None:
+    chat = engine_on(ScriptedEngine(REPLY))
     assert chat._memory.token_limit == 2048 * 3 // 4
 
 
-def test_a_stream_that_fails_tells_its_reader(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_a_stream_that_fails_tells_its_reader() -> None:
+    engine = ScriptedEngine(REPLY)
     chat = engine_on(engine)
 
     def broken(messages: Any, **kwargs: Any) -> Any:
@@ -96,8 +95,8 @@ def test_a_stream_that_fails_tells_its_reader(scripted: Scripted) -> None:
     assert [m.role.value for m in chat.chat_history] == ["user"]
 
 
-def test_waiting_for_a_token_takes_no_cpu(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_waiting_for_a_token_takes_no_cpu() -> None:
+    engine = ScriptedEngine(REPLY)
     chat = engine_on(engine)
 
     def slow(messages: Any, **kwargs: Any) -> Any:

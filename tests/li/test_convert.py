@@ -25,11 +25,11 @@ from cachefriendly.errors import RequestError
 from cachefriendly.events import CacheReport, ChatResult
 from cachefriendly.messages import InvalidToolCall, Message, ToolCall
 from cachefriendly_li.convert import (
-    from_message,
+    message_from_llama_index,
+    message_to_llama_index,
+    messages_from_llama_index,
     to_chat_response,
     to_completion_response,
-    to_message,
-    to_messages,
 )
 
 _json = st.recursive(
@@ -65,18 +65,18 @@ _results = st.builds(
 
 @given(_assistant | _others | _results)
 def test_a_message_survives_the_way_through_llama_index(message: Message) -> None:
-    assert to_message(from_message(message)) == message
+    assert message_from_llama_index(message_to_llama_index(message)) == message
 
 
 @given(_assistant)
 def test_a_message_survives_llama_index_storing_it_as_json(message: Message) -> None:
-    stored = json.loads(json.dumps(from_message(message).model_dump(mode="json")))
-    assert to_message(ChatMessage.model_validate(stored)) == message
+    stored = json.loads(json.dumps(message_to_llama_index(message).model_dump(mode="json")))
+    assert message_from_llama_index(ChatMessage.model_validate(stored)) == message
 
 
 def test_arguments_keep_the_order_in_which_the_model_wrote_them() -> None:
     call = ToolCall("f", {"b": 1, "a": 2}, "call_1")
-    back = to_message(from_message(Message("assistant", "", (call,))))
+    back = message_from_llama_index(message_to_llama_index(Message("assistant", "", (call,))))
     assert list(back.tool_calls[0].arguments) == ["b", "a"]
 
 
@@ -94,13 +94,15 @@ def test_arguments_keep_the_order_in_which_the_model_wrote_them() -> None:
     ],
 )
 def test_every_role_of_llama_index_is_known(role: str, expected: str) -> None:
-    assert to_message(ChatMessage(role=MessageRole(role), content="x")).role == expected
+    assert (
+        message_from_llama_index(ChatMessage(role=MessageRole(role), content="x")).role == expected
+    )
 
 
 def test_an_unknown_role_is_named() -> None:
     message = ChatMessage.model_construct(role="wizard", blocks=[], additional_kwargs={})
     with pytest.raises(RequestError, match="message 1: unknown role 'wizard'"):
-        to_messages([ChatMessage("hi"), message])
+        messages_from_llama_index([ChatMessage("hi"), message])
 
 
 @pytest.mark.parametrize(
@@ -110,23 +112,28 @@ def test_an_unknown_role_is_named() -> None:
 def test_what_is_not_text_is_refused_by_block_and_place(block: Any, kind: str) -> None:
     message = ChatMessage(role="user", blocks=[TextBlock(text="look"), block])
     with pytest.raises(RequestError, match=rf"message 0 \(user\), block 1: a '{kind}' block"):
-        to_messages([message])
+        messages_from_llama_index([message])
 
 
 def test_calls_and_thoughts_belong_to_the_assistant() -> None:
     for block in (ToolCallBlock(tool_name="f"), ThinkingBlock(content="hm")):
         with pytest.raises(RequestError, match="block 0"):
-            to_messages([ChatMessage(role="user", blocks=[block])])
+            messages_from_llama_index([ChatMessage(role="user", blocks=[block])])
 
 
 def test_a_cache_point_holds_no_content() -> None:
     point = CachePoint(cache_control=CacheControl(type="ephemeral"))
-    assert to_message(ChatMessage(role="user", blocks=[TextBlock(text="a"), point])).content == "a"
+    assert (
+        message_from_llama_index(
+            ChatMessage(role="user", blocks=[TextBlock(text="a"), point])
+        ).content
+        == "a"
+    )
 
 
 def test_text_blocks_are_joined_as_llama_index_joins_them() -> None:
     message = ChatMessage(role="user", blocks=[TextBlock(text="a"), TextBlock(text="b")])
-    assert to_message(message).content == message.content == "a\nb"
+    assert message_from_llama_index(message).content == message.content == "a\nb"
 
 
 @pytest.mark.parametrize("as_object", [False, True])
@@ -136,27 +143,27 @@ def test_calls_in_the_openai_form_are_read(as_object: bool) -> None:
     if as_object:
         call = SimpleNamespace(id="call_1", function=SimpleNamespace(**function))
     message = ChatMessage(role="assistant", content="", additional_kwargs={"tool_calls": [call]})
-    assert to_message(message).tool_calls == (ToolCall("add", {"a": 1}, "call_1"),)
+    assert message_from_llama_index(message).tool_calls == (ToolCall("add", {"a": 1}, "call_1"),)
 
 
 def test_blocks_win_over_the_openai_form_that_repeats_them() -> None:
     extras = {"tool_calls": [{"id": "c", "function": {"name": "f", "arguments": "{}"}}]}
     block = ToolCallBlock(tool_call_id="c", tool_name="f", tool_kwargs={"x": 1})
     message = ChatMessage(role="assistant", blocks=[block], additional_kwargs=extras)
-    assert to_message(message).tool_calls == (ToolCall("f", {"x": 1}, "c"),)
+    assert message_from_llama_index(message).tool_calls == (ToolCall("f", {"x": 1}, "c"),)
 
 
 @pytest.mark.parametrize("text", ["", "  ", "{}"])
 def test_a_call_without_arguments(text: str) -> None:
     block = ToolCallBlock(tool_call_id="c", tool_name="f", tool_kwargs=text)
-    message = to_message(ChatMessage(role="assistant", blocks=[block]))
+    message = message_from_llama_index(ChatMessage(role="assistant", blocks=[block]))
     assert message.tool_calls == (ToolCall("f", {}, "c"),)
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "3"])
 def test_arguments_that_are_no_object_stay_as_data(text: str) -> None:
     block = ToolCallBlock(tool_call_id="c", tool_name="f", tool_kwargs=text)
-    message = to_message(ChatMessage(role="assistant", blocks=[block]))
+    message = message_from_llama_index(ChatMessage(role="assistant", blocks=[block]))
     assert message.tool_calls == ()
     assert message.invalid_tool_calls[0].raw == text
     assert message.invalid_tool_calls[0].name == "f"
@@ -186,4 +193,4 @@ def test_a_response_carries_handle_and_usage() -> None:
 
 def test_an_empty_reply_has_text() -> None:
     """Chat engines print ``str(message.content)``, which must not be 'None'."""
-    assert from_message(Message("assistant", "")).content == ""
+    assert message_to_llama_index(Message("assistant", "")).content == ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
-from collections.abc import Callable
+import time
 from typing import Any
 
 import pytest
@@ -19,12 +19,12 @@ from llama_index.core.settings import Settings
 from llama_index.core.tools import FunctionTool
 
 from cachefriendly.config import Sampling
-from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.errors import Cancelled, ConfigError, RequestError
 from cachefriendly.messages import Message, ToolCall
+from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, HuggingFaceLLM, SimpleChatEngine
 
-Scripted = Callable[..., Any]
-REPLY = Message("assistant", "Hel|lo", handle="cf1:0:1")
+REPLY = Message("assistant", "Hel lo", handle="cf1:0:1")
 CALLS = Message(
     "assistant",
     "",
@@ -78,29 +78,38 @@ def test_a_model_is_needed_and_options_are_known() -> None:
         CacheFriendlyLLM("m", engine=3)
 
 
-def test_a_messages_to_prompt_is_answered_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    CacheFriendlyLLM("m", messages_to_prompt=lambda messages: "")
-    assert "messages_to_prompt is not called" in caplog.text
+@pytest.mark.parametrize("name", ["messages_to_prompt", "completion_to_prompt"])
+def test_a_prompt_function_is_answered_with_one_warning(
+    caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY), **{name: str})
+    llm.chat(HI)
+    copy.deepcopy(llm).complete("hi")
+    (text,) = caplog.messages
+    assert text.startswith(f"{name} has no effect, it is never called")
 
 
-def test_metadata(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(REPLY), context_window=100, max_new_tokens=9)
+def test_metadata() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY), context_window=100, max_new_tokens=9)
     meta = llm.metadata
     assert (meta.context_window, meta.num_output, meta.model_name) == (100, 9, "scripted")
     assert meta.is_chat_model
     assert meta.is_function_calling_model
-    assert CacheFriendlyLLM(engine=scripted(), context_window=10**6).metadata.context_window == 2048
+    assert (
+        CacheFriendlyLLM(engine=ScriptedEngine(), context_window=10**6).metadata.context_window
+        == 2048
+    )
 
 
-def test_copies_share_the_engine(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(REPLY))
+def test_copies_share_the_engine() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY))
     assert copy.deepcopy(llm).engine is llm.engine
     assert llm.model_copy(deep=True).engine is llm.engine
-    assert llm.tokenize("ab c") == [2, 1]
+    assert llm.tokenize("ab") == [97, 98]
 
 
-def test_settings_reach_the_request(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_settings_reach_the_request() -> None:
+    engine = ScriptedEngine(REPLY)
     llm = CacheFriendlyLLM(
         engine=engine,
         max_new_tokens=9,
@@ -117,34 +126,36 @@ def test_settings_reach_the_request(scripted: Scripted) -> None:
     assert second.sampling == Sampling(max_tokens=3, temperature=0.5, seed=1, **settings)
     assert (first.session, first.namespace) == ("s", "n")
     assert (second.session, second.namespace) == ("t", "m")
+    llm.chat(HI, session_id=None, cache_namespace="")
+    assert (engine.requests[2].session, engine.requests[2].namespace) == ("s", "")
 
 
-async def test_eight_methods_give_the_same_reply(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+async def test_eight_methods_give_the_same_reply() -> None:
+    engine = ScriptedEngine(REPLY)
     llm = CacheFriendlyLLM(engine=engine)
     whole = [llm.chat(HI), await llm.achat(HI)]
     chunks = [list(llm.stream_chat(HI)), [c async for c in await llm.astream_chat(HI)]]
     for response in [*whole, *(chunk[-1] for chunk in chunks)]:
-        assert response.message.content == "Hel|lo"
+        assert response.message.content == "Hel lo"
         assert response.message.additional_kwargs == {"cachefriendly": "cf1:0:1"}
         assert response.raw["usage"]["prompt_tokens_details"] == {"cached_tokens": 12}
     for stream in chunks:
-        assert [c.delta for c in stream] == ["Hel", "lo", ""]
-        assert [c.message.content for c in stream[:2]] == ["Hel", "Hello"]
+        assert [c.delta for c in stream] == ["Hel ", "lo", ""]
+        assert [c.message.content for c in stream[:2]] == ["Hel ", "Hel lo"]
         assert [c.raw for c in stream[:2]] == [None, None]
     texts = [llm.complete("hi").text, (await llm.acomplete("hi")).text]
     pieces = [
         list(llm.stream_complete("hi")),
         [c async for c in await llm.astream_complete("hi")],
     ]
-    assert texts == ["Hel|lo"] * 2
-    assert [[c.delta for c in stream] for stream in pieces] == [["Hel", "lo", ""]] * 2
-    assert [stream[1].text for stream in pieces] == ["Hello"] * 2
+    assert texts == ["Hel lo"] * 2
+    assert [[c.delta for c in stream] for stream in pieces] == [["Hel ", "lo", ""]] * 2
+    assert [stream[1].text for stream in pieces] == ["Hel lo"] * 2
     assert all(request == engine.requests[0] for request in engine.requests)
 
 
-def test_a_completion_is_one_user_message(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
+def test_a_completion_is_one_user_message() -> None:
+    engine = ScriptedEngine(REPLY)
     wrap = PromptTemplate("Q: {query_str}")
     llm = CacheFriendlyLLM(engine=engine, system_prompt="Be brief.", query_wrapper_prompt=wrap)
     llm.complete("hi")
@@ -156,8 +167,8 @@ def test_a_completion_is_one_user_message(scripted: Scripted) -> None:
     assert predicted == (Message("system", "Be brief."), Message("user", "say hi"))
 
 
-def test_a_stream_holds_whole_calls_and_its_last_chunk_holds_all(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(CALLS))
+def test_a_stream_holds_whole_calls_and_its_last_chunk_holds_all() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(CALLS))
     chunks = list(llm.stream_chat(HI))
     selections = [llm.get_tool_calls_from_response(c, error_on_no_tool_call=False) for c in chunks]
     assert [len(calls) for calls in selections] == [0, 1, 2, 2]
@@ -172,9 +183,11 @@ def test_a_stream_holds_whole_calls_and_its_last_chunk_holds_all(scripted: Scrip
     assert selections[-1][0].tool_kwargs == {"b": 1, "a": 2}
 
 
-async def test_a_stream_closed_early_cancels_its_call(scripted: Scripted) -> None:
-    engine = scripted(REPLY)
-    llm = CacheFriendlyLLM(engine=engine)
+async def test_a_stream_closed_early_cancels_its_call_at_once() -> None:
+    """Even while a handler keeps the exception, and with it the frames of the stream."""
+    engine = ScriptedEngine(REPLY)
+    debug = LlamaDebugHandler(print_trace_on_end=False)
+    llm = CacheFriendlyLLM(engine=engine, callback_manager=CallbackManager([debug]))
     for method, argument in ((llm.stream_chat, HI), (llm.stream_complete, "hi")):
         stream = method(argument)
         next(stream)
@@ -184,14 +197,58 @@ async def test_a_stream_closed_early_cancels_its_call(scripted: Scripted) -> Non
         astream = await amethod(argument)
         await anext(astream)
         await astream.aclose()
-        await asyncio.sleep(0.01)  # the loop closes the inner generators
         assert engine.calls[-1].cancelled
     list(llm.stream_chat(HI))
     assert not engine.calls[-1].cancelled
 
 
-def test_tools_reach_the_request(scripted: Scripted) -> None:
-    engine = scripted(CALLS)
+async def test_a_call_cancelled_by_somebody_else_is_no_silent_end() -> None:
+    engine = ScriptedEngine(REPLY)
+    llm = CacheFriendlyLLM(engine=engine)
+    for method, argument in ((llm.stream_chat, HI), (llm.stream_complete, "hi")):
+        stream = method(argument)
+        next(stream)
+        engine.calls[-1].cancel()
+        with pytest.raises(Cancelled):
+            next(stream)
+    for amethod, argument in ((llm.astream_chat, HI), (llm.astream_complete, "hi")):
+        astream = await amethod(argument)
+        await anext(astream)
+        engine.calls[-1].cancel()
+        with pytest.raises(Cancelled):
+            await anext(astream)
+
+
+async def test_the_event_loop_runs_while_an_engine_is_opened() -> None:
+    class Slow(ScriptedEngine):
+        def chat(self, request: Any, *, timeout: float | None = None) -> Any:
+            time.sleep(0.2)  # the first call loads the model
+            return super().chat(request, timeout=timeout)
+
+    ticks = 0
+
+    async def tick() -> None:
+        nonlocal ticks
+        while True:
+            ticks += 1
+            await asyncio.sleep(0.01)
+
+    llm = CacheFriendlyLLM(engine=Slow(REPLY))
+    ticking = asyncio.create_task(tick())
+    for form in (
+        llm.achat(HI),
+        llm.astream_chat(HI),
+        llm.acomplete("hi"),
+        llm.astream_complete("hi"),
+    ):
+        ticks = 0
+        await form
+        assert ticks > 5
+    ticking.cancel()
+
+
+def test_tools_reach_the_request() -> None:
+    engine = ScriptedEngine(CALLS)
     llm = CacheFriendlyLLM(engine=engine)
     llm.chat_with_tools([ADD], user_msg="add", verbose=False)
     llm.chat_with_tools([ADD], chat_history=HI, tool_required=True)
@@ -205,8 +262,8 @@ def test_tools_reach_the_request(scripted: Scripted) -> None:
     assert engine.requests[0].messages == (Message("user", "add"),)
 
 
-def test_one_call_is_kept_unless_parallel_calls_are_wanted(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(CALLS))
+def test_one_call_is_kept_unless_parallel_calls_are_wanted() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(CALLS))
     one = llm.chat_with_tools([ADD], user_msg="add")
     both = llm.chat_with_tools([ADD], user_msg="add", allow_parallel_tool_calls=True)
     assert [s.tool_id for s in llm.get_tool_calls_from_response(one)] == ["c1"]
@@ -214,16 +271,16 @@ def test_one_call_is_kept_unless_parallel_calls_are_wanted(scripted: Scripted) -
     assert llm.predict_and_call([ADD], user_msg="add").response == "3"
 
 
-def test_a_reply_without_calls(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(REPLY))
+def test_a_reply_without_calls() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY))
     response = llm.chat_with_tools([ADD], user_msg="add")
     assert llm.get_tool_calls_from_response(response, error_on_no_tool_call=False) == []
     with pytest.raises(ValueError, match="Expected at least one tool call"):
         llm.get_tool_calls_from_response(response)
 
 
-async def test_errors_come_when_the_method_is_called(scripted: Scripted) -> None:
-    llm = CacheFriendlyLLM(engine=scripted(REPLY))
+async def test_errors_come_when_the_method_is_called() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY))
     for method in (llm.chat, llm.stream_chat):
         with pytest.raises(RequestError, match="message list is empty"):
             method([])
@@ -234,15 +291,15 @@ async def test_errors_come_when_the_method_is_called(scripted: Scripted) -> None
         llm.complete("hi", temperature=float("nan"))
 
 
-def test_llama_index_hears_of_every_call(scripted: Scripted) -> None:
+def test_llama_index_hears_of_every_call() -> None:
     debug = LlamaDebugHandler(print_trace_on_end=False)
-    llm = CacheFriendlyLLM(engine=scripted(REPLY), callback_manager=CallbackManager([debug]))
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY), callback_manager=CallbackManager([debug]))
     llm.chat(HI)
     list(llm.stream_complete("hi"))
     assert len(debug.get_llm_inputs_outputs()) == 2
 
 
-async def test_instrumentation_sees_start_progress_and_end(scripted: Scripted) -> None:
+async def test_instrumentation_sees_start_progress_and_end() -> None:
     names: list[str] = []
 
     class Handler(BaseEventHandler):
@@ -253,19 +310,19 @@ async def test_instrumentation_sees_start_progress_and_end(scripted: Scripted) -
     dispatcher = get_dispatcher()
     dispatcher.add_event_handler(handler)
     try:
-        [c async for c in await CacheFriendlyLLM(engine=scripted(REPLY)).astream_chat(HI)]
+        [c async for c in await CacheFriendlyLLM(engine=ScriptedEngine(REPLY)).astream_chat(HI)]
     finally:
         dispatcher.event_handlers.remove(handler)
     assert names == ["LLMChatStartEvent", *["LLMChatInProgressEvent"] * 3, "LLMChatEndEvent"]
 
 
-def test_it_can_be_the_default_llm(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_the_default_llm(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Settings, "_llm", None)
-    Settings.llm = CacheFriendlyLLM(engine=scripted(REPLY))
-    assert SimpleChatEngine.from_defaults().chat("hi").response == "Hel|lo"
+    Settings.llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY))
+    assert SimpleChatEngine.from_defaults().chat("hi").response == "Hel lo"
 
 
-def test_text_blocks_before_calls(scripted: Scripted) -> None:
+def test_text_blocks_before_calls() -> None:
     reply = Message("assistant", "Sure.", (ToolCall("add", {"a": 1}, "c"),))
-    message = CacheFriendlyLLM(engine=scripted(reply)).chat(HI).message
+    message = CacheFriendlyLLM(engine=ScriptedEngine(reply)).chat(HI).message
     assert [type(block) for block in message.blocks] == [TextBlock, ToolCallBlock]

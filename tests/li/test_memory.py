@@ -21,7 +21,8 @@ from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
 from llama_index.core.storage.chat_store import SimpleChatStore
 
 from cachefriendly.errors import RequestError
-from cachefriendly_li import ChatMemoryBuffer, StateDiffChatStore
+from cachefriendly_li import ChatMemoryBuffer
+from cachefriendly_li.chat_store import StateDiffChatStore
 from cachefriendly_li.memory import _window_start
 
 USER = ChatMessage(role="user", content="first message")

@@ -13,7 +13,6 @@ NAMES = {
     "ChatMemoryBuffer",
     "HuggingFaceLLM",
     "SimpleChatEngine",
-    "StateDiffChatStore",
 }
 
 

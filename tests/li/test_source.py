@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from llama_index.core.base.llms.types import ChatMessage
 
-from cachefriendly.config import EngineConfig
 from cachefriendly.demo import convert_demo_model
-from cachefriendly.testing import byte_tokenizer, tiny_model
+from cachefriendly.testing import ScriptedEngine, byte_tokenizer, tiny_model
 from cachefriendly_li import HuggingFaceLLM
-from cachefriendly_li.source import Checkpoint, EngineSource
+from cachefriendly_li.source import EngineSource
 
 
-def test_an_engine_is_opened_once_however_many_ask(scripted: Callable[..., Any]) -> None:
+def test_an_engine_is_opened_once_however_many_ask() -> None:
     made: list[Any] = []
 
     def opener() -> Any:
-        made.append(scripted())
+        made.append(ScriptedEngine())
         return made[-1]
 
     source = EngineSource(opener)
@@ -44,13 +41,6 @@ def test_equal_arguments_share_the_weights(demo_engine: Any) -> None:
     assert llm.metadata.context_window == 8192
 
 
-@pytest.fixture
-def checkpoint(tmp_path: Any) -> str:
-    tiny_model("llama").save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
-    return str(tmp_path)
-
-
 def test_a_loaded_model_stays_its_owners() -> None:
     model, tokenizer = tiny_model("llama"), byte_tokenizer()
     llm = HuggingFaceLLM(model=model, tokenizer=tokenizer, max_new_tokens=3)
@@ -59,23 +49,3 @@ def test_a_loaded_model_stays_its_owners() -> None:
     assert llm.model_name == "LlamaForCausalLM"
     llm.engine.close()
     assert model(torch.tensor([[1, 2]])).logits.shape[:2] == (1, 2)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"model_kwargs": {"dtype": "float32"}},
-        {"model_kwargs": {"dtype": torch.float32, "low_cpu_mem_usage": True}},
-        {"tokenizer_kwargs": {"padding_side": "left"}},
-        {"tokenizer": byte_tokenizer()},
-    ],
-)
-def test_loading_arguments_of_the_stock_class(checkpoint: str, options: dict[str, Any]) -> None:
-    engine = Checkpoint(
-        model_name=checkpoint, tokenizer_name=checkpoint, config=EngineConfig(max_rows=1), **options
-    ).open()
-    with engine:
-        assert engine.model.dtype == torch.float32
-        assert engine.config.max_rows == 1
-        assert engine.token_ids("a")
