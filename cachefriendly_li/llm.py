@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import aclosing, closing
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.generic_utils import messages_to_prompt
@@ -25,7 +24,7 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import BaseTool
 
 from cachefriendly.checkpoint import Checkpoint
-from cachefriendly.config import EngineConfig
+from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.errors import ConfigError
 from cachefriendly.openai_forms import parse_tool_choice
 from cachefriendly.options import first_given, refuse_unknown, sampling_from
@@ -38,7 +37,12 @@ from cachefriendly_li.convert import (
 )
 from cachefriendly_li.options import split_call
 from cachefriendly_li.source import EngineSource
-from cachefriendly_li.stream import ChunkWriter
+from cachefriendly_li.stream import (
+    achat_chunks,
+    acompletion_chunks,
+    chat_chunks,
+    completion_chunks,
+)
 from cachefriendly_li.structured import StructuredStreams
 from cachefriendly_li.tools import tool_selections, tool_spec, tools_from_llama_index
 
@@ -91,6 +95,7 @@ class CacheFriendlyLLM(StructuredStreams):
     ) -> None:
         values = _field_values(type(self), options)
         super().__init__(**{**values, "model_name": _name_of(model_name, model, engine)})
+        self._sampling()  # refuses unusable settings now, not at the first call
         if engine is not None:
             self._source = EngineSource.given(engine)
             return
@@ -118,11 +123,11 @@ class CacheFriendlyLLM(StructuredStreams):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Reads the checkpoint's configuration and, without a ``tokenizer`` object, no weights."""
+        """Reads the checkpoint's configuration; weights only beside a ``tokenizer`` object."""
         window = self.engine.context_window
         return LLMMetadata(
             context_window=min(window, self.context_window or window),
-            num_output=self.generate_kwargs.get("max_new_tokens", self.max_new_tokens),
+            num_output=self._sampling().max_tokens or self.max_new_tokens,
             is_chat_model=self.is_chat_model,
             is_function_calling_model=True,
             model_name=self.model_name,
@@ -158,13 +163,13 @@ class CacheFriendlyLLM(StructuredStreams):
     def stream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> Generator[ChatResponse, None, None]:
-        return self._chunks(self._start(messages, kwargs))
+        return chat_chunks(self._start(messages, kwargs), self.model_name)
 
     @async_stream_callback(llm_chat_callback)
     async def astream_chat(
         self, messages: Sequence[ChatMessage], **kwargs: Any
     ) -> AsyncGenerator[ChatResponse, None]:
-        return self._achunks(await self._astart(messages, kwargs))
+        return achat_chunks(await self._astart(messages, kwargs), self.model_name)
 
     # -- complete -----------------------------------------------------------------------------
 
@@ -185,14 +190,14 @@ class CacheFriendlyLLM(StructuredStreams):
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> Generator[CompletionResponse, None, None]:
         call = self._start(self._prompt_messages(prompt, formatted), kwargs)
-        return _completions(self._chunks(call))
+        return completion_chunks(chat_chunks(call, self.model_name))
 
     @async_stream_callback(llm_completion_callback)
     async def astream_complete(
         self, prompt: str, formatted: bool = False, **kwargs: Any
     ) -> AsyncGenerator[CompletionResponse, None]:
         call = await self._astart(self._prompt_messages(prompt, formatted), kwargs)
-        return _acompletions(self._achunks(call))
+        return acompletion_chunks(achat_chunks(call, self.model_name))
 
     def _prompt_messages(self, prompt: str, formatted: bool) -> list[ChatMessage]:
         if formatted:
@@ -252,54 +257,29 @@ class CacheFriendlyLLM(StructuredStreams):
         # Building the prompt takes milliseconds, and the first call opens the engine.
         return await asyncio.to_thread(self._start, messages, kwargs)
 
+    def _sampling(self, *layers: Mapping[str, Any]) -> Sampling:
+        """The LLM's own settings, then those of a call."""
+        own = {"max_new_tokens": self.max_new_tokens, "stopping_ids": self.stopping_ids}
+        return sampling_from(own, self.generate_kwargs, *layers)
+
     def _request(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> ChatRequest:
         call, generation = split_call(kwargs)
         tools = tools_from_llama_index(call.get("tools"))
         choice = first_given(call.get("tool_choice"), bool(call.get("tool_required")))
-        defaults = {"max_new_tokens": self.max_new_tokens, "stopping_ids": self.stopping_ids}
         return ChatRequest(
             messages=messages_from_llama_index(messages),
             tools=tools,
             tool_choice=parse_tool_choice(choice, [tool.name for tool in tools]),
             response_schema=call.get("response_schema"),
-            sampling=sampling_from(defaults, self.generate_kwargs, *generation),
+            sampling=self._sampling(*generation),
             namespace=first_given(call.get("cache_namespace"), self.cache_namespace),
             session=first_given(call.get("session_id"), self.session_id),
             template_arguments=call.get("template_arguments") or {},
         )
 
-    def _chunks(self, call: Call) -> Generator[ChatResponse, None, None]:
-        writer = ChunkWriter(self.model_name)
-        with call, closing(iter(call)) as events:
-            for event in events:
-                yield writer.write(event)
-
-    async def _achunks(self, call: Call) -> AsyncGenerator[ChatResponse, None]:
-        writer = ChunkWriter(self.model_name)
-        with call:
-            async with aclosing(aiter(call)) as events:
-                async for event in events:
-                    yield writer.write(event)
-
 
 HuggingFaceLLM = CacheFriendlyLLM
 """The name of the class that `CacheFriendlyLLM` replaces."""
-
-
-def _completions(
-    chunks: Generator[ChatResponse, None, None],
-) -> Generator[CompletionResponse, None, None]:
-    with closing(chunks):
-        for chunk in chunks:
-            yield to_completion_response(chunk)
-
-
-async def _acompletions(
-    chunks: AsyncGenerator[ChatResponse, None],
-) -> AsyncGenerator[CompletionResponse, None]:
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            yield to_completion_response(chunk)
 
 
 def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> dict[str, Any]:

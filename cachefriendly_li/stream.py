@@ -2,16 +2,58 @@
 
 from __future__ import annotations
 
-from llama_index.core.base.llms.types import ChatResponse
+from collections.abc import AsyncGenerator, Generator
+from contextlib import aclosing, closing
+from typing import TYPE_CHECKING, TypeAlias
+
+from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 
 from cachefriendly.events import ChatEvent, Finished, ReasoningDelta, TextDelta
 from cachefriendly.messages import ToolCall
-from cachefriendly_li.convert import assistant_message, to_chat_response
+from cachefriendly_li.convert import (
+    assistant_message,
+    to_chat_response,
+    to_completion_response,
+)
 
-__all__ = ["ChunkWriter"]
+if TYPE_CHECKING:
+    from cachefriendly.engine.call import Call
+
+__all__ = ["achat_chunks", "acompletion_chunks", "chat_chunks", "completion_chunks"]
+
+_Chats: TypeAlias = Generator[ChatResponse, None, None]
+_AsyncChats: TypeAlias = AsyncGenerator[ChatResponse, None]
 
 
-class ChunkWriter:
+def chat_chunks(call: Call, model_name: str) -> _Chats:
+    """Closing it early cancels the call."""
+    writer = _ChunkWriter(model_name)
+    with call, closing(iter(call)) as events:
+        for event in events:
+            yield writer.write(event)
+
+
+async def achat_chunks(call: Call, model_name: str) -> _AsyncChats:
+    writer = _ChunkWriter(model_name)
+    with call:
+        async with aclosing(aiter(call)) as events:
+            async for event in events:
+                yield writer.write(event)
+
+
+def completion_chunks(chunks: _Chats) -> Generator[CompletionResponse, None, None]:
+    with closing(chunks):
+        for chunk in chunks:
+            yield to_completion_response(chunk)
+
+
+async def acompletion_chunks(chunks: _AsyncChats) -> AsyncGenerator[CompletionResponse, None]:
+    async with aclosing(chunks):
+        async for chunk in chunks:
+            yield to_completion_response(chunk)
+
+
+class _ChunkWriter:
     """Owns the message of one stream while it grows.
 
     Agents read tool calls from every chunk and store the last one, so only whole calls enter a

@@ -74,6 +74,8 @@ def test_a_model_is_needed_and_options_are_known() -> None:
         CacheFriendlyLLM()
     with pytest.raises(ConfigError, match="unknown option 'max_tokenz'"):
         CacheFriendlyLLM("m", max_tokenz=3)
+    with pytest.raises(RequestError, match="temperature=-1"):
+        CacheFriendlyLLM("m", generate_kwargs={"temperature": -1})
     with pytest.raises(ConfigError, match="engine=int is no cachefriendly Engine"):
         CacheFriendlyLLM("m", engine=3)
 
@@ -99,6 +101,12 @@ def test_metadata() -> None:
         CacheFriendlyLLM(engine=ScriptedEngine(), context_window=10**6).metadata.context_window
         == 2048
     )
+
+
+def test_metadata_says_how_long_a_reply_may_be_under_any_name() -> None:
+    for name in ("max_new_tokens", "max_tokens"):
+        llm = CacheFriendlyLLM(engine=ScriptedEngine(REPLY), generate_kwargs={name: 7})
+        assert llm.metadata.num_output == 7
 
 
 def test_copies_share_the_engine() -> None:
