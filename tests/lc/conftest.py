@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
+from cachefriendly.testing import EmbeddingCount, embedding_counter
 from cachefriendly_lc import ChatCacheFriendly
 
 if TYPE_CHECKING:
@@ -21,24 +22,7 @@ def demo_chat(demo_engine: Engine, request: pytest.FixtureRequest) -> ChatCacheF
     )
 
 
-class Embedded:
-    """Tokens that entered the embedding, counted by a forward hook."""
-
-    def __init__(self) -> None:
-        self.tokens = 0
-
-    def __call__(self, module: Any, args: tuple[Any, ...], output: Any) -> None:
-        self.tokens += args[0].numel()
-
-    def taken(self) -> int:
-        """Tokens since the last look."""
-        tokens, self.tokens = self.tokens, 0
-        return tokens
-
-
 @pytest.fixture
-def embedded(demo_engine: Engine) -> Iterator[Embedded]:
-    counter = Embedded()
-    hook = demo_engine.model.get_input_embeddings().register_forward_hook(counter)
-    yield counter
-    hook.remove()
+def embedded(demo_engine: Engine) -> Iterator[EmbeddingCount]:
+    with embedding_counter(demo_engine.model) as count:
+        yield count

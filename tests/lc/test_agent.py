@@ -18,6 +18,7 @@ from cachefriendly import Engine
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import (
+    EmbeddingCount,
     ScriptedEngine,
     byte_tokenizer,
     embedding_counter,
@@ -27,9 +28,8 @@ from cachefriendly.testing import (
 )
 from cachefriendly.testing.tokenizer import END_ID
 from cachefriendly_lc import CacheFriendlyMiddleware, ChatCacheFriendly
-from tests.lc.conftest import Embedded
 from tests.lc.tool_box import add, get_weather
-from tests.lc.usage import cache_read, forwarded_for, held_after
+from tests.lc.usage import cache_read, forwarded_for, held_after, taken
 
 
 class CallFirst(AgentMiddleware[Any, Any, Any]):
@@ -71,7 +71,7 @@ async def run_turn(agent: Any, question: str, config: Any, form: str) -> list[AI
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])
 async def test_each_call_of_the_loop_forwards_only_what_is_new(
-    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+    demo_chat: ChatCacheFriendly, embedded: EmbeddingCount, form: str
 ) -> None:
     agent = create_agent(
         demo_chat,
@@ -88,7 +88,7 @@ async def test_each_call_of_the_loop_forwards_only_what_is_new(
         assert len(replies) == known + 2
         assert replies[known].tool_calls
         assert not replies[known + 1].tool_calls
-        assert embedded.taken() == sum(map(forwarded_for, replies[known:]))
+        assert taken(embedded) == sum(map(forwarded_for, replies[known:]))
     assert cache_read(replies[0]) == 0
     for before, after in pairwise(replies):
         assert cache_read(after) == held_after(before)
@@ -112,7 +112,7 @@ async def test_an_agent_that_signs_its_replies_keeps_the_cache(
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke"])
 async def test_middleware_prefills_the_tool_result(
-    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+    demo_chat: ChatCacheFriendly, embedded: EmbeddingCount, form: str
 ) -> None:
     def agent_with(*middleware: Any) -> Any:
         model = demo_chat.model_copy(update={"cache_namespace": f"{form} {len(middleware)}"})
@@ -125,9 +125,9 @@ async def test_middleware_prefills_the_tool_result(
 
     config = {"configurable": {"thread_id": "t"}}
     stock = await run_turn(agent_with(), QUESTIONS[0], config, form)
-    without = embedded.taken()
+    without = taken(embedded)
     ahead = await run_turn(agent_with(CacheFriendlyMiddleware), QUESTIONS[0], config, form)
-    assert embedded.taken() == without  # the same work, earlier
+    assert taken(embedded) == without  # the same work, earlier
     assert [m.content for m in ahead] == [m.content for m in stock]
     assert cache_read(ahead[-1]) > cache_read(stock[-1]) + 10
 

@@ -13,10 +13,10 @@ from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from pydantic import BaseModel
 
 from cachefriendly.errors import ContextOverflow, RequestError, SchemaError
+from cachefriendly.testing import EmbeddingCount
 from cachefriendly_lc import ChatCacheFriendly, ConversationBufferMemory
-from tests.lc.conftest import Embedded
 from tests.lc.tool_box import add, get_weather
-from tests.lc.usage import cache_read, forwarded_for, held_after
+from tests.lc.usage import cache_read, forwarded_for, held_after, taken
 
 if TYPE_CHECKING:
     from cachefriendly import Engine
@@ -58,7 +58,7 @@ FORMS = ["invoke", "ainvoke", "batch", "abatch", "stream", "astream"]
 
 @pytest.mark.parametrize("form", FORMS)
 async def test_each_warm_call_forwards_exactly_its_new_tokens(
-    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+    demo_chat: ChatCacheFriendly, embedded: EmbeddingCount, form: str
 ) -> None:
     history: list[BaseMessage] = [SYSTEM]
     last: AIMessage | None = None
@@ -74,7 +74,7 @@ async def test_each_warm_call_forwards_exactly_its_new_tokens(
             "cache_read": report.reused_tokens,
             "cache_creation": report.prefilled_tokens,
         }
-        assert embedded.taken() == forwarded_for(reply) == report.forwarded_tokens
+        assert taken(embedded) == forwarded_for(reply) == report.forwarded_tokens
         assert cache_read(reply) == (held_after(last) if last else 0)
         history.append(reply)
         last = reply
@@ -150,18 +150,18 @@ def test_streamed_tool_call_is_one_whole_chunk(demo_chat: ChatCacheFriendly) -> 
 
 @pytest.mark.parametrize("form", ["invoke", "astream"])
 async def test_tool_loop_forwards_only_scaffold_and_result(
-    demo_chat: ChatCacheFriendly, embedded: Embedded, form: str
+    demo_chat: ChatCacheFriendly, embedded: EmbeddingCount, form: str
 ) -> None:
     tools = [get_weather, add]
     history: list[BaseMessage] = [SYSTEM, HumanMessage("What is the weather in Paris?")]
     forced = demo_chat.bind_tools(tools, tool_choice="get_weather", max_tokens=40)
     asked = await ask(forced, history, form)
-    embedded.taken()
+    taken(embedded)
     call = asked.tool_calls[0]
     result = ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"])
     answered = await ask(demo_chat.bind_tools(tools), [*history, asked, result], form)
     assert cache_read(answered) == held_after(asked)
-    assert embedded.taken() == forwarded_for(answered)
+    assert taken(embedded) == forwarded_for(answered)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from langchain_core.messages import AIMessage
 
-__all__ = ["cache_read", "forwarded_for", "held_after"]
+from cachefriendly.testing import EmbeddingCount
+
+__all__ = ["cache_read", "forwarded_for", "held_after", "taken"]
 
 
 def held_after(reply: AIMessage) -> int:
@@ -24,3 +26,10 @@ def forwarded_for(reply: AIMessage) -> int:
 def cache_read(reply: AIMessage) -> int:
     assert reply.usage_metadata is not None
     return reply.usage_metadata["input_token_details"]["cache_read"]
+
+
+def taken(count: EmbeddingCount) -> int:
+    """Tokens that entered the embedding since the last look."""
+    tokens = count.tokens
+    count.reset()
+    return tokens
