@@ -62,9 +62,13 @@ def compose(
 
 
 def _generation_prompt(rendering: Rendering, messages: Sequence[Message], text: str) -> str:
-    """The end of ``text``; "" where the template changes more than its end for it."""
+    """The end of ``text``; "" where the template changes more than its end for it.
+
+    Also "" with something in disguise: a record outlives the placeholders of its request.
+    """
     history = rendering.render(messages, add_generation_prompt=False)
-    return text[len(history) :] if text.startswith(history) else ""
+    end = text[len(history) :] if text.startswith(history) else ""
+    return "" if rendering.disguise.touches(end) else end
 
 
 class _Composer:

@@ -15,6 +15,7 @@ from cachefriendly.prompt.control import ControlSet
 __all__ = ["Disguise", "disguise_for", "texts_of_request"]
 
 _PLANE_16 = range(0x100000, 0x10FFFE)
+_ESCAPE = "\x1a"  # "substitute"; written twice where a text holds it
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,23 @@ class Disguise:
         if isinstance(value, list | tuple):
             return [self.value(item) for item in value]
         return value
+
+    def touches(self, text: str) -> bool:
+        """Whether something in ``text`` is in disguise."""
+        return self.canonical(text) != _escaped(text)
+
+    def canonical(self, text: str) -> str:
+        """A form in which disguised control tokens are neither structure nor other text.
+
+        Equal for equal disguised texts of two requests, whatever their placeholders were.
+        """
+        text = _escaped(text)
+        for token, placeholder in self.placeholders.items():
+            name = f"{_ESCAPE}{self.controls.by_text[token]}"
+            text = text.replace(placeholder, f"{name};")
+            if "\\u" in text:
+                text = _escape_of(placeholder).sub(f"{name}u;", text)
+        return text
 
     def reveal(self, text: str) -> str:
         """The original text, also where the template wrote JSON escapes of a placeholder.
@@ -173,6 +191,10 @@ def _fresh_characters(blob: str) -> Iterator[str]:
         if character not in blob and not _remains_of(character).search(lowered):
             yield character
     raise RequestError("the request uses every private character of plane 16; remove some")
+
+
+def _escaped(text: str) -> str:
+    return text.replace(_ESCAPE, 2 * _ESCAPE)
 
 
 def _surrogates(character: str) -> tuple[str, str]:

@@ -3,7 +3,8 @@
 Text is collected in a *run* and tokenized when a block ends it, so that a rewritten reply and the
 turns around it are one text. A *mark* is the digest of everything before the run; two prompts with
 the same mark and the same run have the same ids, which is how a later call proves that the whole
-prompt of an earlier one lies at its beginning.
+prompt of an earlier one lies at its beginning. Digests are of canonical text, in which a control
+token that is content differs from one that is structure (see `Disguise.canonical`).
 """
 
 from __future__ import annotations
@@ -40,12 +41,11 @@ class Draft:
         What is left is the header the template prints before the reply in history, instead of
         that call's generation prompt.
         """
-        shown = self._shown()
         length, digest = record.base
-        start = shown[:length]
-        if len(start) < length or digest_of(self._mark, start.encode()) != digest:
+        start = self.run[:length]
+        if len(start) < length or digest_of(self._mark, self._canonical(start)) != digest:
             return None
-        return shown[length:]
+        return self.run[length:]
 
     def take_prompt_and_block(self, record: Record, index: int) -> None:
         """Prompt and output of ``record`` as they were; allowed after `beyond` is not None."""
@@ -56,7 +56,7 @@ class Draft:
         else:
             self.ids[:] = record.ids()
         self.text += [
-            self._shown()[: record.base.run_length],
+            self._disguise.reveal(self.run[: record.base.run_length]),
             record.generation_prompt,
             record.output_text,
         ]
@@ -68,7 +68,7 @@ class Draft:
     def take_block(self, record: Record, index: int, header: str) -> None:
         """Only the generation prompt and output of ``record``, in place of a header in the run."""
         self.run = self.run.removesuffix(header) + record.generation_prompt
-        self._mark = digest_of(self._mark, self._shown().encode(), record.handle.encode())
+        self._mark = digest_of(self._mark, self._canonical(self.run), record.handle.encode())
         self.tokenize_run()
         self.ids.extend(record.output)
         self.text.append(record.output_text)
@@ -86,21 +86,20 @@ class Draft:
 
     def base(self, generation_prompt: str) -> PromptBase:
         """What `beyond` compares later: the run without the generation prompt at its end."""
-        shown = self._shown()
-        kept = shown[: len(shown) - len(generation_prompt)]
-        return PromptBase(len(kept), digest_of(self._mark, kept.encode()))
+        kept = self.run[: len(self.run) - len(generation_prompt)]
+        return PromptBase(len(kept), digest_of(self._mark, self._canonical(kept)))
 
     def tokenize_run(self, index: int | None = None) -> None:
         """Turn the run into ids; it is empty afterwards."""
         start = len(self.ids)
         reveal = self._disguise.reveal if self._disguise else None
         self.ids.extend(self._tokens.encode(self.run, at_start=not start, reveal=reveal))
-        self.text.append(self._shown())
+        self.text.append(self._disguise.reveal(self.run))
         self._span(start, len(self.ids), index)
         self.run = ""
 
-    def _shown(self) -> str:
-        return self._disguise.reveal(self.run) if self._disguise else self.run
+    def _canonical(self, text: str) -> bytes:
+        return self._disguise.canonical(text).encode()
 
     def _recorded(self, record: Record, index: int) -> None:
         self.run = ""

@@ -18,8 +18,8 @@ __all__ = ["PromptBase", "Record"]
 class PromptBase(NamedTuple):
     """By what a later prompt knows that it starts with this one (see `Draft.beyond`).
 
-    ``run_length`` characters lie between the last recorded block of the prompt and its generation
-    prompt; ``digest`` names that block and those characters.
+    ``run_length`` characters, each disguised control token being one, lie between the last recorded
+    block of the prompt and its generation prompt; ``digest`` names that block and those characters.
     """
 
     run_length: int
