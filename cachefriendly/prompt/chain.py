@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from cachefriendly.messages import Message, message_digest
 from cachefriendly.prompt.digests import digest_of
 
-__all__ = ["Link", "links_of"]
+__all__ = ["Link", "links_of", "same_reasoning"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,12 @@ class Link:
     @property
     def counts(self) -> bool:
         return self.message.role != "system"
+
+
+def same_reasoning(sent: Message, recorded: Message) -> bool:
+    """Whether the reasoning that came back is the recorded one; frameworks may drop it."""
+    given = (sent.reasoning or "").strip()
+    return not given or given == (recorded.reasoning or "").strip()
 
 
 def links_of(messages: Iterable[Message], behind: bytes = b"") -> tuple[Link, ...]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.messages import Message, canonical_json
 from cachefriendly.prefix import common_prefix
-from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.chain import Link, same_reasoning
 from cachefriendly.prompt.record import Record
 
 __all__ = ["Departure", "excerpts", "find_departure"]
 
-_FIELDS = ("role", "content", "tool_calls", "invalid_tool_calls", "name")
+_FIELDS = ("role", "content", "tool_calls", "invalid_tool_calls", "name", "reasoning")
 _EXCERPT = 200
 _LEAD = 40
 
@@ -40,7 +40,7 @@ class Departure:
         else:
             reason, field = MissReason.MESSAGE_EDITED, _changed_field(self.before, self.after)
             fix = "send earlier messages back unchanged"
-        shown = field if field in ("tool_calls", "invalid_tool_calls", "name") else "content"
+        shown = "content" if field in (None, "role") else field
         before, after = excerpts(_text_of(self.before, shown), _text_of(self.after, shown))
         return Loss(reason, 0, kept, self.index, field, before, after, fix)
 
@@ -66,6 +66,9 @@ def _departure_from(record: Record, new: Sequence[tuple[int, Link]]) -> Departur
     digests = [link.digest for link in old]
     known = frozenset(digests)
     common = common_prefix(digests, [link.digest for _, link in new])
+    pairs = zip(old[:common], new, strict=False)
+    agreeing = (same_reasoning(link.message, recorded.message) for recorded, (_, link) in pairs)
+    common = next((n for n, agrees in enumerate(agreeing) if not agrees), common)
     replies = any(link.message.role == "assistant" for _, link in new[common:])
     if common == len(old) or not replies:
         return None

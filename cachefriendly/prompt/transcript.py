@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.chain import Link, same_reasoning
 from cachefriendly.prompt.record import Record
 
 __all__ = ["Recognition", "Transcript"]
@@ -56,6 +56,8 @@ class Transcript:
         """Find each assistant message: by handle, else by conversation, else by content.
 
         A handle is a hint from outside: it counts only if the content is the recorded one.
+        Equal content alone may be chance: it names a relative, and a known reply only where no
+        reasoning of another conversation comes with it.
         """
         known: dict[int, Record] = {}
         edited: Record | None = None  # its handle is here, its content is not
@@ -66,27 +68,31 @@ class Transcript:
                 if link.message.role != "assistant":
                     continue
                 named = self._by_handle.get((namespace, link.message.handle or ""))
+                alike = self._by_digest.get((namespace, link.digest))
                 record = self._find(namespace, named, link)
+                if record is None and alike is not None and _only_says(alike, link):
+                    record = alike
                 if record is None:
                     edited = named or edited
-                    continue
-                known[index] = record
-                if record.chain == link.chain:
+                else:
+                    known[index] = record
+                if record is not None and record.chain == link.chain:
                     latest, latest_index = record, index
                 # A reply with another handle was made elsewhere and only says the same.
-                elif link.message.handle in (None, record.handle):
-                    moved = record
+                elif (other := record or alike) and link.message.handle in (None, other.handle):
+                    moved = other
             relatives = (edited, self._longest_start(namespace, links), moved)
             self._touch(latest)
         return Recognition(known, latest, latest_index, tuple(r for r in relatives if r))
 
     def _find(self, namespace: str, named: Record | None, link: Link) -> Record | None:
+        """By handle or conversation; where they name two records, the conversation decides."""
         if named is not None and named.reply_digest != link.digest:
             named = None
-        if named is not None and named.chain == link.chain:
-            return named
-        same_conversation = self._by_chain.get((namespace, link.chain))
-        return same_conversation or named or self._by_digest.get((namespace, link.digest))
+        candidates = [named, self._by_chain.get((namespace, link.chain))]
+        candidates.sort(key=lambda record: record is None or record.chain != link.chain)
+        agreeing = (r for r in candidates if r and same_reasoning(link.message, r.reply))
+        return next(agreeing, None)
 
     def _longest_start(self, namespace: str, links: Sequence[Link]) -> Record | None:
         """The newest record that has most messages from the start on in common with ``links``."""
@@ -159,6 +165,11 @@ class Transcript:
 
 def _key(record: Record) -> tuple[str, str]:
     return record.namespace, record.handle
+
+
+def _only_says(record: Record, link: Link) -> bool:
+    """The recorded reply is its content and nothing else, as far as its messages tell."""
+    return not record.reply.reasoning and same_reasoning(link.message, record.reply)
 
 
 def _counted(links: Iterable[Link]) -> Iterable[Link]:

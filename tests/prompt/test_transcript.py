@@ -236,3 +236,53 @@ def test_generation_prompt_that_opens_a_think_block():
         .build(ChatRequest((Message("user", "q"),)))
         .reasoning_open
     )
+
+
+THOUGHT_IDS = [262, *b"\nSECRET\n", 263, *b"\n\nOK"]
+THOUGHT = Message("assistant", "OK", reasoning="SECRET")
+
+
+@pytest.fixture(params=["template", "exact", "append"])
+def thinker(request):
+    """One recorded reply with reasoning, in a conversation that asked ``A``."""
+    builder = PromptBuilder(byte_tokenizer(templates.REASONING_DROPPED), policy=request.param)
+    chat = Conversation(builder)
+    chat.add("user", "A")
+    chat.reply(THOUGHT_IDS, THOUGHT, returned=Message("assistant", "OK"))
+    return chat
+
+
+@pytest.mark.parametrize("reasoning", [None, "mine"])
+def test_equal_content_brings_no_reasoning_of_another_conversation(thinker, reasoning):
+    other = Conversation(thinker.builder)
+    other.messages = [Message("user", "B"), Message("assistant", "OK", reasoning=reasoning)]
+    text = other.prompt().text
+    assert "SECRET" not in text
+    assert ("mine" in text) is (reasoning is not None)
+    other.add("user", "next")
+    assert "SECRET" not in other.prompt().text
+    assert "SECRET" not in str(other.prompt().losses)
+
+
+def test_other_reasoning_under_the_handle_is_an_edit(thinker):
+    thinker.messages[1] = Message("assistant", "OK", reasoning="mine", handle=thinker.handle)
+    built = thinker.prompt()
+    assert "<think>\nmine\n</think>" in built.text
+    assert "SECRET" not in built.text
+    (loss,) = built.losses
+    assert (loss.reason, loss.message_index) == (MissReason.MESSAGE_EDITED, 1)
+    assert (loss.field, loss.before, loss.after) == ("reasoning", "SECRET", "mine")
+
+
+def test_two_replies_that_differ_in_reasoning_only(thinker):
+    """The newest of them is not taken for the one that came back."""
+    built = thinker.builder.build(ChatRequest((thinker.messages[0],)))
+    ids = [262, *b"\nother\n", 263, *b"\n\nOK"]
+    thinker.builder.commit(built, ids, Message("assistant", "OK", reasoning="other"))
+    thinker.messages[1] = Message("assistant", "OK", reasoning="SECRET")
+    thinker.add("assistant", "and more")
+    text = thinker.prompt().text
+    assert "SECRET" in text
+    assert "other" not in text
+    thinker.messages[1] = Message("assistant", "OK", reasoning="SECRET", handle=thinker.handle)
+    assert thinker.new_ids()
