@@ -187,7 +187,7 @@ class PromptBuilder:
     ) -> BuiltPrompt:
         draft = composition.draft
         ids = tuple(draft.ids)
-        departure = find_departure(now.links, found.relatives)
+        departure = find_departure(now.links, found.relatives, found.known)
         previous = departure.record if departure else found.latest
         compared = compare(previous, ids) if previous else None
         losses: tuple[Loss, ...] = ()

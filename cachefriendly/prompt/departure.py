@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cachefriendly.events import Loss, MissReason
@@ -45,8 +45,12 @@ class Departure:
         return Loss(reason, 0, kept, self.index, field, before, after, fix)
 
 
-def find_departure(links: Sequence[Link], relatives: Sequence[Record]) -> Departure | None:
+def find_departure(
+    links: Sequence[Link], relatives: Sequence[Record], recognised: Collection[int]
+) -> Departure | None:
     """How ``links`` differ from the relative they have most messages in common with.
+
+    Replies numbered ``recognised`` are as recorded, if not in every relative.
 
     None for a conversation that goes on, is known as a whole, or is a branch: new messages and no
     reply behind a known start. A branch loses nothing that it could have used.
@@ -54,21 +58,24 @@ def find_departure(links: Sequence[Link], relatives: Sequence[Record]) -> Depart
     new = [(index, link) for index, link in enumerate(links) if link.counts]
     found: list[Departure] = []
     for record in relatives:
-        departure = _departure_from(record, new)
+        departure = _departure_from(record, new, recognised)
         if departure is None:
             return None
         found.append(departure)
     return max(found, key=lambda departure: departure.overlap, default=None)
 
 
-def _departure_from(record: Record, new: Sequence[tuple[int, Link]]) -> Departure | None:
+def _departure_from(
+    record: Record, new: Sequence[tuple[int, Link]], recognised: Collection[int]
+) -> Departure | None:
     old = [link for link in record.conversation() if link.counts]
     digests = [link.digest for link in old]
     known = frozenset(digests)
     common = common_prefix(digests, [link.digest for _, link in new])
-    pairs = zip(old[:common], new, strict=False)
-    agreeing = (same_reasoning(link.message, recorded.message) for recorded, (_, link) in pairs)
-    common = next((n for n, agrees in enumerate(agreeing) if not agrees), common)
+    for number, (recorded, (index, link)) in enumerate(zip(old[:common], new, strict=False)):
+        if index not in recognised and not same_reasoning(link.message, recorded.message):
+            common = number
+            break
     replies = any(link.message.role == "assistant" for _, link in new[common:])
     if common == len(old) or not replies:
         return None
