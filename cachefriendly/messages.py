@@ -83,10 +83,23 @@ class Message:
     def without_handle(self) -> Message:
         return replace(self, handle=None)
 
+    def detached(self) -> Message:
+        """A copy whose arguments nobody else can change; itself where there are none."""
+        if not self.tool_calls:
+            return self
+        calls = (replace(call, arguments=_plain_copy(call.arguments)) for call in self.tool_calls)
+        return replace(self, tool_calls=tuple(calls))
+
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no whitespace: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+def _plain_copy(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain_copy(item) for key, item in value.items()}
+    return [_plain_copy(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def too_deep(value: Any) -> bool:

@@ -132,7 +132,7 @@ class PromptBuilder:
             output=array("I", output_ids),
             output_text=self.tokens.decode_after(output_ids),
             shared_links=shared_links,
-            links=links[shared_links:],
+            links=tuple(link.detached() for link in links[shared_links:]),
             generation_prompt=origin.generation_prompt,
             base=origin.base,
             inputs=now.inputs,

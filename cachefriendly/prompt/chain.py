@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachefriendly.messages import Message, message_digest
 from cachefriendly.prompt.digests import digest_of
@@ -26,6 +26,10 @@ class Link:
     @property
     def counts(self) -> bool:
         return self.message.role != "system"
+
+    def detached(self) -> Link:
+        """The link with a copy of its message that no caller holds."""
+        return replace(self, message=self.message.detached())
 
 
 def same_reasoning(sent: Message, recorded: Message) -> bool:

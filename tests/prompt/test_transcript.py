@@ -10,8 +10,9 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerFast
 
 from cachefriendly.events import MissReason
-from cachefriendly.messages import Message
+from cachefriendly.messages import Message, ToolCall
 from cachefriendly.prompt import PromptBuilder
+from cachefriendly.prompt.chain import links_of
 from cachefriendly.prompt.transcript import Transcript
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
@@ -286,3 +287,20 @@ def test_two_replies_that_differ_in_reasoning_only(thinker):
     assert "other" not in text
     thinker.messages[1] = Message("assistant", "OK", reasoning="SECRET", handle=thinker.handle)
     assert thinker.new_ids()
+
+
+@pytest.mark.parametrize("policy", ["template", "exact", "append"])
+def test_a_record_does_not_change_with_the_message_it_was_made_of(policy):
+    builder = PromptBuilder(byte_tokenizer(templates.NATIVE_TOOLS), policy=policy)
+    chat = Conversation(builder)
+    chat.add("user", "q")
+    arguments = {"a": [True, {"b": ""}]}
+    call = ToolCall("f", arguments, "call_1")
+    chat.reply(list(b"R"), Message("assistant", "", tool_calls=(call,)))
+    arguments["a"][1]["b"] = "MUTATED"
+    as_made = ToolCall("f", {"a": [True, {"b": ""}]}, "call_1")
+    chat.messages[1] = Message("assistant", "", tool_calls=(as_made,), handle=chat.handle)
+    chat.add("tool", "r", tool_call_id="call_1")
+    assert "MUTATED" not in chat.prompt().text
+    (record,) = builder.transcript.recognise("", links_of(chat.messages)).known.values()
+    assert record.reply.tool_calls == (as_made,)
