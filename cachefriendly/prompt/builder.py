@@ -100,7 +100,9 @@ class PromptBuilder:
         check_arguments(request.template_arguments)
         links = links_of(request.messages)
         found = self.transcript.recognise(request.namespace, links)
-        messages = restored(request.messages, found.known)
+        messages = request.messages
+        if self._policy.restores:
+            messages = restored(messages, found.known)
         rendering = self._rendering(request, messages, self._moment(found))
         now = self._circumstances(request, rendering, links)
         composition = compose(

@@ -46,10 +46,12 @@ class Policy(Protocol):
     """One `HistoryPolicy`.
 
     Attributes:
+        restores: known replies are rendered as they were generated, not as they came back.
         restarts: the whole prompt of the previous call is kept, whatever the template says now.
         sorts_tools: equal tools in another order give the same text.
     """
 
+    restores: bool
     restarts: bool
     sorts_tools: bool
 
@@ -58,6 +60,7 @@ class Policy(Protocol):
 
 
 class _Template:
+    restores = True
     restarts = False
     sorts_tools = True
 
@@ -66,6 +69,7 @@ class _Template:
 
 
 class _Exact:
+    restores = False
     restarts = False
     sorts_tools = False
 
@@ -74,6 +78,7 @@ class _Exact:
 
 
 class _Append:
+    restores = True
     restarts = True
     sorts_tools = True
 

@@ -12,12 +12,12 @@ from cachefriendly.prompt.record import Record
 __all__ = ["disguised", "restored"]
 
 
-def restored(messages: Sequence[Message], known: Mapping[int, Record]) -> list[Message]:
+def restored(messages: Sequence[Message], known: Mapping[int, Record]) -> tuple[Message, ...]:
     """Known replies as they were generated; call ids as the caller has them now."""
-    return [
+    return tuple(
         _with_ids_of(known[index].reply, message) if index in known else message
         for index, message in enumerate(messages)
-    ]
+    )
 
 
 def _with_ids_of(recorded: Message, message: Message) -> Message:

@@ -149,3 +149,32 @@ def test_spans_cover_the_prompt_and_recorded_ids_are_those_generated(name, flow)
             break
         kept += 1
     assert bool(built.losses) == (kept < len(chat.held))
+
+
+@pytest.mark.parametrize("sent", ["hi", " hi \n", "hi\n\n"])
+def test_exact_shows_a_reply_as_it_came_back(sent):
+    """Frameworks strip replies; the record stands only for what the caller's message prints."""
+    tokenizer = byte_tokenizer(templates.CHATML)
+    chat = Conversation(PromptBuilder(tokenizer, policy="exact"))
+    chat.add("user", "q")
+    reply = Message("assistant", " hi \n")
+    chat.reply(list(b" hi \n"), reply, returned=Message("assistant", sent))
+    chat.add("user", "n")
+    built = chat.prompt()
+    assert built.ids == reference_ids(tokenizer, chat.messages)
+    assert any(span.source == "recorded" for span in built.spans) is (sent == reply.content)
+
+
+@pytest.mark.parametrize(
+    ("reasoning", "content"), [("Paris", "Paris."), ("a", "banana"), ("x", "x"), ("The", "The The")]
+)
+def test_dropped_reasoning_that_the_content_spells_too(reasoning, content):
+    tokenizer = byte_tokenizer(templates.REASONING_DROPPED)
+    chat = Conversation(PromptBuilder(tokenizer))
+    chat.add("user", "q")
+    ids = [262, *f"\n{reasoning}\n".encode(), 263, *f"\n\n{content}".encode()]
+    chat.reply(ids, Message("assistant", content, reasoning=reasoning))
+    chat.add("assistant", "and more")
+    assert chat.new_ids()
+    chat.messages[2] = Message("user", "n")
+    assert chat.prompt().ids == reference_ids(tokenizer, chat.messages)
