@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -29,17 +30,31 @@ class PrintedReply:
     disguise: Disguise
 
     def says_the_same(self) -> bool:
-        """Whether nothing of what was generated is missing; spelling does not count."""
+        """Whether nothing of what was generated is missing; spelling does not count.
+
+        Templates print unparsed calls before the others or behind them, depending on the dialect.
+        """
         shown = self.header + self.block if self.open_start else self.block
-        parts = [self.message.content, self.message.reasoning or ""]
-        parts += [call.name for call in self.message.tool_calls]
-        parts += [call.raw for call in self.message.invalid_tool_calls]
-        return all(part.strip() in shown for part in parts)
+        said = [self.message.reasoning or "", self.message.content]
+        calls = [call.name for call in self.message.tool_calls]
+        raws = [call.raw for call in self.message.invalid_tool_calls]
+        return any(_in_order(parts, shown) for parts in (said + raws + calls, said + calls + raws))
 
     def is_the_same(self) -> bool:
         """Whether header and reply are the text the call itself had, to the letter."""
         shown = self.disguise.reveal(self.header + self.block)
         return shown == self.record.generation_prompt + self.record.output_text
+
+
+def _in_order(parts: Sequence[str], shown: str) -> bool:
+    """Whether ``parts`` follow each other in ``shown``: one is never found inside another."""
+    position = 0
+    for part in map(str.strip, parts):
+        start = shown.find(part, position)
+        if start < 0:
+            return False
+        position = start + len(part)
+    return True
 
 
 class Policy(Protocol):
