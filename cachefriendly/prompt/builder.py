@@ -25,7 +25,7 @@ from cachefriendly.prompt.losses import Comparison, compare, find_losses
 from cachefriendly.prompt.policy import policy_named
 from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
-from cachefriendly.prompt.restore import disguised, restored
+from cachefriendly.prompt.restore import restored, thoughts_apart
 from cachefriendly.prompt.template import check_arguments, template_source
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Transcript
@@ -107,7 +107,7 @@ class PromptBuilder:
         now = self._circumstances(request, rendering, links)
         composition = compose(
             rendering,
-            disguised(messages, rendering.disguise),
+            self._disguised(messages, rendering),
             found.known,
             policy=self._policy,
             add_generation_prompt=generation_prompt,
@@ -156,6 +156,13 @@ class PromptBuilder:
             disguise.value(request.template_arguments),
             moment,
         )
+
+    def _disguised(self, messages: Sequence[Message], rendering: Rendering) -> list[Message]:
+        """Control tokens in disguise, and reasoning where the template looks for it."""
+        disguise, features = rendering.disguise, rendering.prepared.features
+        if self._policy.restores and features.reasoning:
+            messages = thoughts_apart(messages, disguise, open_start=features.opens_reasoning)
+        return [disguise.message(message) for message in messages]
 
     def _moment(self, found: Recognition) -> datetime:
         """What ``strftime_now`` prints: a conversation keeps the time of its first call."""

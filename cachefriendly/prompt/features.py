@@ -18,6 +18,7 @@ _SYSTEM: Wire = {"role": "system", "content": "probesystem"}
 _USER: Wire = {"role": "user", "content": "probeuser"}
 _ANSWER: Wire = {"role": "assistant", "content": "probeanswer"}
 _NEXT: Wire = {"role": "user", "content": "probenext"}
+_THOUGHT = "probethought"
 _RESULT: Wire = {
     "role": "tool", "tool_call_id": "callprobe", "name": _TOOL_NAME, "content": "proberesult",
 }  # fmt: skip
@@ -43,6 +44,8 @@ class TemplateFeatures:
         default_system: text of the system turn it inserts when there is none; None: it does not.
         headers: text between a message of that role and the content of an assistant reply.
         close: text behind an assistant reply, before a user message; "" when it is not known.
+        reasoning: it prints an assistant's reasoning, or cuts a think block off its text.
+        opens_reasoning: its generation prompt opens a think block and leaves it open.
     """
 
     tools: bool
@@ -52,6 +55,8 @@ class TemplateFeatures:
     default_system: str | None
     headers: Mapping[str, str]
     close: str
+    reasoning: bool
+    opens_reasoning: bool
 
 
 def probe_features(template: ChatTemplate) -> TemplateFeatures:
@@ -70,6 +75,8 @@ def probe_features(template: ChatTemplate) -> TemplateFeatures:
         default_system=_default_system(probe.render([_USER]), system),
         headers={role: h for role, start in before.items() if (h := probe.header(start))},
         close=probe.close(),
+        reasoning=probe.knows_reasoning(),
+        opens_reasoning=probe.opens_reasoning(),
     )
 
 
@@ -79,9 +86,11 @@ class _Probe:
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
 
-    def render(self, messages: Sequence[Wire], tools: Sequence[Wire] | None = None) -> str:
+    def render(
+        self, messages: Sequence[Wire], tools: Sequence[Wire] | None = None, **options: Any
+    ) -> str:
         try:
-            return self._template.render(messages, tools=tools)
+            return self._template.render(messages, tools=tools, **options)
         except TemplateError:
             return ""
 
@@ -96,6 +105,19 @@ class _Probe:
         return (
             all(part in text for part in (_TOOL_NAME, _KEY, _RESULT["content"])) and not as_python
         )
+
+    def knows_reasoning(self) -> bool:
+        fields = {"reasoning_content": _THOUGHT, "thinking": _THOUGHT}
+        replies = (_ANSWER, _calling({_KEY: 1}), _calling(f'{{"{_KEY}": 1}}'))
+        if any(_THOUGHT in self.render([_USER, {**reply, **fields}]) for reply in replies):
+            return True
+        inside = {**_ANSWER, "content": f"<think>{_THOUGHT}</think>{_ANSWER['content']}"}
+        text = self.render([_USER, inside, _NEXT])
+        return _ANSWER["content"] in text and _THOUGHT not in text
+
+    def opens_reasoning(self) -> bool:
+        text = self.render([_USER], add_generation_prompt=True)
+        return text.rfind("<think>") > text.rfind("</think>")
 
     def header(self, start: Sequence[Wire]) -> str:
         """Text between the last message of ``start`` and a reply; "" where it is not separable."""

@@ -61,7 +61,8 @@ class Policy(Protocol):
     """One `HistoryPolicy`.
 
     Attributes:
-        restores: known replies are rendered as they were generated, not as they came back.
+        restores: replies are rendered as they were generated, not as they came back: known ones
+            from their record, reasoning in the text of others from its own field.
         restarts: the whole prompt of the previous call is kept, whatever the template says now.
         sorts_tools: equal tools in another order give the same text.
     """

@@ -9,7 +9,9 @@ from cachefriendly.messages import Message
 from cachefriendly.prompt.disguise import Disguise
 from cachefriendly.prompt.record import Record
 
-__all__ = ["disguised", "restored"]
+__all__ = ["restored", "thoughts_apart"]
+
+_OPEN, _CLOSE = "<think>", "</think>"
 
 
 def restored(messages: Sequence[Message], known: Mapping[int, Record]) -> tuple[Message, ...]:
@@ -25,20 +27,26 @@ def _with_ids_of(recorded: Message, message: Message) -> Message:
     return replace(recorded, tool_calls=tuple(replace(a, id=b.id) for a, b in pairs))
 
 
-def disguised(messages: Sequence[Message], disguise: Disguise) -> list[Message]:
-    """Control tokens in disguise, and reasoning where the template looks for it."""
-    return [disguise.message(_thought_apart(message, disguise)) for message in messages]
-
-
-def _thought_apart(message: Message, disguise: Disguise) -> Message:
+def thoughts_apart(
+    messages: Sequence[Message], disguise: Disguise, *, open_start: bool
+) -> list[Message]:
     """Reasoning that a foreign reply carries in its text goes to its own field.
 
     Templates look for the marker to cut the reasoning off; disguised they would not find it.
+    ``open_start``: a reply may begin inside a think block that its prompt opened.
     """
-    close = "</think>"
-    apart = message.role == "assistant" and message.reasoning is None
-    if not apart or close not in disguise.placeholders or close not in message.content:
+    if _CLOSE not in disguise.placeholders:
+        return list(messages)
+    return [_thought_apart(message, open_start) for message in messages]
+
+
+def _thought_apart(message: Message, open_start: bool) -> Message:
+    """Only where the text starts with a think block: elsewhere the markers are spoken of."""
+    thought, closed, rest = message.content.partition(_CLOSE)
+    if message.role != "assistant" or message.reasoning is not None or not closed:
         return message
-    thought = message.content.partition(close)[0].rpartition("<think>")[2]
-    content = message.content.rpartition(close)[2]
-    return replace(message, content=content.lstrip("\n"), reasoning=thought.strip("\n"))
+    before, opened, inside = thought.partition(_OPEN)
+    if before.strip() if opened else not open_start:
+        return message
+    reasoning = (inside if opened else thought).strip("\n")
+    return replace(message, content=rest.lstrip("\n"), reasoning=reasoning)

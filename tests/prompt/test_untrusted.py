@@ -161,3 +161,46 @@ def test_a_generation_prompt_with_text_in_disguise():
     text = chat.prompt().text
     assert text == chat.builder.tokens.decode(chat.prompt().ids)
     assert text.count("\U00100000") == 1
+
+
+OPENS_THINKING = templates.REASONING_DROPPED.replace(
+    "assistant\\n' -}}{%- endif", "assistant\\n<think>\\n' -}}{%- endif"
+)
+CUTS_THINKING = templates.CHATML.replace(
+    "{{- message.content -}}", "{{- message.content.split('</think>')[-1] -}}"
+)
+SPOKEN_OF = "Use the tags <think> and </think> around thoughts."
+THOUGHT = "<think>\nhm\n</think>\n\nA </think> closes."
+
+
+@pytest.mark.parametrize("policy", ["template", "exact", "append"])
+@pytest.mark.parametrize("name", sorted(set(templates.ALL) - {"DATE_NEAR_START"}))
+def test_markers_that_a_foreign_reply_speaks_of_stay_in_its_text(policy, name):
+    builder = PromptBuilder(byte_tokenizer(templates.ALL[name]), policy=policy)
+    texts = [SPOKEN_OF, "a </think> b", "x" + THOUGHT]
+    messages = [Message("user", "q"), *(Message("assistant", text) for text in texts)]
+    text = builder.build(ChatRequest((*messages, Message("user", "n")))).text
+    assert all(f"<|im_start|>assistant\n{said}<|im_end|>" in text for said in texts)
+
+
+@pytest.mark.parametrize(
+    ("template", "said", "shown"),
+    [
+        (templates.REASONING_DROPPED, THOUGHT, "A </think> closes."),
+        (templates.CHATML, THOUGHT, THOUGHT),
+        (CUTS_THINKING, THOUGHT, "A </think> closes."),
+        (OPENS_THINKING, "hm\n</think>\n\nYes", "Yes"),
+        (templates.REASONING_DROPPED, "hm\n</think>\n\nYes", "hm\n</think>\n\nYes"),
+        (OPENS_THINKING, SPOKEN_OF, SPOKEN_OF),
+    ],
+)
+def test_what_a_template_shows_of_foreign_reasoning(template, said, shown):
+    messages = (Message("user", "q"), Message("assistant", said), Message("user", "n"))
+    text = PromptBuilder(byte_tokenizer(template)).build(ChatRequest(messages)).text
+    assert f"<|im_start|>assistant\n{shown}<|im_end|>" in text
+
+
+def test_exact_leaves_reasoning_in_the_text_of_a_foreign_reply():
+    builder = PromptBuilder(byte_tokenizer(templates.REASONING_DROPPED), policy="exact")
+    messages = (Message("user", "q"), Message("assistant", THOUGHT), Message("user", "n"))
+    assert THOUGHT in builder.build(ChatRequest(messages)).text
