@@ -18,7 +18,7 @@ from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.departure import find_departure
 from cachefriendly.prompt.digests import digest_of
-from cachefriendly.prompt.disguise import disguise_for, texts_of_request
+from cachefriendly.prompt.disguise import disguise_for
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
 from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.losses import Comparison, compare, find_losses
@@ -27,6 +27,7 @@ from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
 from cachefriendly.prompt.restore import restored, thoughts_apart
 from cachefriendly.prompt.template import check_arguments, template_source
+from cachefriendly.prompt.texts import texts_of_request
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Transcript
 from cachefriendly.request import ChatRequest
@@ -146,8 +147,9 @@ class PromptBuilder:
         self, request: ChatRequest, messages: Sequence[Message], moment: datetime
     ) -> Rendering:
         prepared = self._with_tools if request.tools else self._plain
-        texts = texts_of_request(messages, request.tools, request.template_arguments)
-        disguise = disguise_for(prepared.controls, texts, prepared.template.source)
+        texts = list(texts_of_request(messages, request.tools, request.template_arguments))
+        source = prepared.template.source
+        disguise = disguise_for(prepared.controls, texts, source)
         tools = canonical_tools(request.tools) if self._policy.sorts_tools else request.tools
         return Rendering(
             prepared,
@@ -155,6 +157,7 @@ class PromptBuilder:
             tuple(disguise.tool(tool) for tool in tools),
             disguise.value(request.template_arguments),
             moment,
+            prepared.seams.sever(texts, [source, *disguise.placeholders.values()]),
         )
 
     def _disguised(self, messages: Sequence[Message], rendering: Rendering) -> list[Message]:

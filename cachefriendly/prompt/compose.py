@@ -51,6 +51,7 @@ def compose(
     now.
     """
     text = rendering.render(messages, add_generation_prompt=add_generation_prompt)
+    rendering.check(text, messages, add_generation_prompt=add_generation_prompt)
     generation_prompt = ""
     if add_generation_prompt:
         generation_prompt = _generation_prompt(rendering, messages, text)

@@ -48,6 +48,10 @@ class ControlSet:
         if last < len(text):
             yield text[last:], None
 
+    def structure(self, text: str) -> list[str]:
+        """Control tokens of ``text`` in order."""
+        return [matched.strip() for matched in self._splitter.findall(text)]
+
     def _id_of(self, matched: str) -> int:
         known = self.by_text.get(matched)
         return self.by_text[matched.strip()] if known is None else known

@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 
 from cachefriendly.errors import ControlTokenError, RequestError
-from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.prompt.control import ControlSet
+from cachefriendly.prompt.texts import TextChange
 
-__all__ = ["Disguise", "disguise_for", "texts_of_request"]
+__all__ = ["Disguise", "disguise_for", "fresh_characters"]
 
 _PLANE_16 = range(0x100000, 0x10FFFE)
+_ESCAPE_STARTS = ("udb", "u0", "u10", "%f4")  # of every spelling in `_remains_of`
 _ESCAPE = "\x1a"  # "substitute"; written twice where a text holds it
 
 
 @dataclass(frozen=True)
-class Disguise:
+class Disguise(TextChange):
     """One fresh plane-16 character per control token that occurs in the input.
 
     ``origins`` says where each control token was first met, for errors.
@@ -32,48 +32,8 @@ class Disguise:
     def __bool__(self) -> bool:
         return bool(self.placeholders)
 
-    def message(self, message: Message) -> Message:
-        """The message with every text of it disguised; itself when there is nothing to hide."""
-        if not self:
-            return message
-        return replace(
-            message,
-            content=self.text(message.content),
-            name=self._optional(message.name),
-            tool_call_id=self._optional(message.tool_call_id),
-            reasoning=self._optional(message.reasoning),
-            tool_calls=tuple(self._call(call) for call in message.tool_calls),
-            invalid_tool_calls=tuple(
-                replace(call, raw=self.text(call.raw)) for call in message.invalid_tool_calls
-            ),
-        )
-
-    def tool(self, tool: Tool) -> Tool:
-        if not self:
-            return tool
-        name, description = self.text(tool.name), self.text(tool.description)
-        return Tool(name, description, self.value(tool.parameters))
-
-    def _call(self, call: ToolCall) -> ToolCall:
-        return ToolCall(self.text(call.name), self.value(call.arguments), self.text(call.id))
-
-    def _optional(self, text: str | None) -> str | None:
-        return None if text is None else self.text(text)
-
     def text(self, text: str) -> str:
         return self.controls.hide(text, self.placeholders) if self else text
-
-    def value(self, value: Any) -> Any:
-        """Plain data with every string in it disguised, keys included."""
-        if not self:
-            return value
-        if isinstance(value, str):
-            return self.text(value)
-        if isinstance(value, Mapping):
-            return {self.value(key): self.value(item) for key, item in value.items()}
-        if isinstance(value, list | tuple):
-            return [self.value(item) for item in value]
-        return value
 
     def touches(self, text: str) -> bool:
         """Whether something in ``text`` is in disguise."""
@@ -112,7 +72,7 @@ class Disguise:
 
 
 def disguise_for(
-    controls: ControlSet, texts: Iterator[tuple[str, str]], template_source: str
+    controls: ControlSet, texts: Iterable[tuple[str, str]], template_source: str
 ) -> Disguise:
     """Inspect every ``(where, text)`` of a request.
 
@@ -128,47 +88,8 @@ def disguise_for(
             origins.setdefault(token, where)
     if not origins:
         return Disguise(controls)
-    fresh = _fresh_characters("\0".join(blob))
+    fresh = fresh_characters("\0".join(blob))
     return Disguise(controls, {token: next(fresh) for token in origins}, origins)
-
-
-def texts_of_request(
-    messages: Sequence[Message], tools: Sequence[Tool], template_arguments: Mapping[str, Any]
-) -> Iterator[tuple[str, str]]:
-    """Every untrusted text of a request, with a name for the place it stands at."""
-    for index, message in enumerate(messages):
-        yield from _texts_of_message(f"message {index} ({message.role})", message)
-    for tool in tools:
-        where = f"tool {tool.name!r}"
-        yield from _texts_of_value(where, [tool.name, tool.description, tool.parameters])
-    for name, value in template_arguments.items():
-        yield from _texts_of_value(f"template argument {name!r}", value)
-
-
-def _texts_of_message(where: str, message: Message) -> Iterator[tuple[str, str]]:
-    yield where, message.content
-    for text in (message.name, message.tool_call_id, message.reasoning):
-        if text:
-            yield where, text
-    for call in message.tool_calls:
-        yield where, call.name
-        yield where, call.id
-        yield from _texts_of_value(where, call.arguments)
-    for invalid in message.invalid_tool_calls:
-        yield where, invalid.raw
-
-
-def _texts_of_value(where: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Every string inside plain data, keys included."""
-    if isinstance(value, str):
-        yield where, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from _texts_of_value(where, key)
-            yield from _texts_of_value(where, item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts_of_value(where, item)
 
 
 def _check_encodable(where: str, text: str) -> None:
@@ -183,13 +104,15 @@ def _check_encodable(where: str, text: str) -> None:
         ) from None
 
 
-def _fresh_characters(blob: str) -> Iterator[str]:
+def fresh_characters(blob: str) -> Iterator[str]:
     """Plane-16 characters of which neither the character nor its escape occurs in ``blob``."""
     lowered = blob.lower()
+    escapes = any(start in lowered for start in _ESCAPE_STARTS)
     for code in _PLANE_16:
         character = chr(code)
-        if character not in blob and not _remains_of(character).search(lowered):
-            yield character
+        if character in blob or (escapes and _remains_of(character).search(lowered)):
+            continue
+        yield character
     raise RequestError("the request uses every private character of plane 16; remove some")
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from cachefriendly.compat import template_literals
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, Tool
 from cachefriendly.prompt.canonical_tools import function_schema
 from cachefriendly.prompt.control import ControlSet, control_set
 from cachefriendly.prompt.disguise import Disguise
 from cachefriendly.prompt.features import TemplateFeatures, probe_features
+from cachefriendly.prompt.seams import Seams, Severed
 from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
@@ -35,6 +37,7 @@ class PreparedTemplate:
         self.features: TemplateFeatures = probe_features(self.template)
         self.dialect: Dialect = dialect_for(source)
         self.controls: ControlSet = control_set(tokenizer, source, self.dialect.markers)
+        self.seams = Seams(self.controls, template_literals(source))
         self.tokens = TextTokenizer(tokenizer, self.controls, probes=self._probes())
 
     def _probes(self) -> Iterator[str]:
@@ -56,6 +59,7 @@ class Rendering:
     tools: tuple[Tool, ...]
     arguments: Mapping[str, Any]
     moment: datetime
+    severed: Severed | None = None
 
     def render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
         prepared = self.prepared
@@ -68,3 +72,22 @@ class Rendering:
             add_generation_prompt=add_generation_prompt,
             moment=self.moment,
         )
+
+    def check(self, text: str, messages: Sequence[Message], *, add_generation_prompt: bool) -> None:
+        """Refuse ``text``, the rendering of ``messages``, if the template made control tokens of
+        pieces: with the pieces severed it must have the same structure.
+
+        Raises:
+            ControlTokenError: it has not.
+        """
+        if (severed := self.severed) is None:
+            return
+        arguments = {name: severed.value(value) for name, value in self.arguments.items()}
+        tools = tuple(severed.tool(tool) for tool in self.tools)
+        apart = [severed.message(message) for message in messages]
+        other = replace(self, tools=tools, arguments=arguments)
+        try:
+            structure = other.render(apart, add_generation_prompt=add_generation_prompt)
+        except TemplateError:
+            structure = ""
+        self.prepared.seams.check(text, structure, severed.where)
