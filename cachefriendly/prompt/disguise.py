@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cachefriendly.errors import ControlTokenError, RequestError
 from cachefriendly.prompt.control import ControlSet
 from cachefriendly.prompt.texts import TextChange
 
-__all__ = ["Disguise", "disguise_for", "fresh_characters"]
+__all__ = ["Disguise", "disguise_for", "fresh_characters", "no_fresh_character"]
 
 _PLANE_16 = range(0x100000, 0x10FFFE)
 _ESCAPE_STARTS = ("udb", "u0", "u10", "%f4")  # of every spelling in `_remains_of`
@@ -80,15 +81,14 @@ def disguise_for(
         RequestError: a text holds a lone surrogate, which has no UTF-8 form and no tokens.
     """
     origins: dict[str, str] = {}
-    blob = [template_source]
+    texts = list(texts)
     for where, text in texts:
         _check_encodable(where, text)
-        blob.append(text)
         for token in controls.find(text):
             origins.setdefault(token, where)
     if not origins:
         return Disguise(controls)
-    fresh = fresh_characters("\0".join(blob))
+    fresh = fresh_characters(texts, [template_source])
     return Disguise(controls, {token: next(fresh) for token in origins}, origins)
 
 
@@ -104,8 +104,14 @@ def _check_encodable(where: str, text: str) -> None:
         ) from None
 
 
-def fresh_characters(blob: str) -> Iterator[str]:
-    """Plane-16 characters of which neither the character nor its escape occurs in ``blob``."""
+def fresh_characters(texts: Sequence[tuple[str, str]], taken: Iterable[str]) -> Iterator[str]:
+    """Plane-16 characters of which neither the character nor its escape occurs in any text.
+
+    Args:
+        texts: ``(where, text)`` of a request.
+        taken: other texts.
+    """
+    blob = "\0".join([*taken, *(text for _, text in texts)])
     lowered = blob.lower()
     escapes = any(start in lowered for start in _ESCAPE_STARTS)
     for code in _PLANE_16:
@@ -113,7 +119,19 @@ def fresh_characters(blob: str) -> Iterator[str]:
         if character in blob or (escapes and _remains_of(character).search(lowered)):
             continue
         yield character
-    raise RequestError("the request uses every private character of plane 16; remove some")
+    raise no_fresh_character(texts)
+
+
+def no_fresh_character(texts: Iterable[tuple[str, str]]) -> RequestError:
+    """The error that names where most of the private characters are."""
+    counts: Counter[str] = Counter()
+    for where, text in texts:
+        counts[where] += sum(ord(character) in _PLANE_16 for character in set(text))
+    where = max(counts, key=counts.__getitem__, default="the request")
+    return RequestError(
+        f"{where}: the request uses every private character of plane 16, and some must be left to "
+        "mark places in it; remove them"
+    )
 
 
 def _escaped(text: str) -> str:

@@ -9,7 +9,9 @@ from itertools import islice
 
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, ToolCall
+from cachefriendly.prompt.disguise import no_fresh_character
 from cachefriendly.prompt.rendering import Rendering
+from cachefriendly.prompt.texts import texts_of_request
 
 __all__ = ["Placement", "find_placement"]
 
@@ -44,8 +46,11 @@ def find_placement(
     Each is first replaced by a plain reply that is a fresh character of its own; where a template
     wants calls before results, only the name of the first call is replaced. None: this template
     cannot be taken apart.
+
+    Raises:
+        RequestError: the text uses the characters that replies could be marked with.
     """
-    markers = _fresh(text, len(replies))
+    markers = _fresh(text, len(replies), messages)
     marked = list(zip(replies, markers, strict=True))
     plain = {index: Message("assistant", marker) for index, marker in marked}
     calling = {index: _mark(messages[index], marker) for index, marker in marked}
@@ -63,10 +68,13 @@ def find_placement(
     return None
 
 
-def _fresh(text: str, count: int) -> list[str]:
+def _fresh(text: str, count: int, messages: Sequence[Message]) -> list[str]:
     used = set(text)
     unused = (chr(code) for code in _MARKERS if chr(code) not in used)
-    return list(islice(unused, count))
+    fresh = list(islice(unused, count))
+    if len(fresh) < count:
+        raise no_fresh_character(texts_of_request(messages, (), {}))
+    return fresh
 
 
 def _mark(message: Message, marker: str) -> Message:

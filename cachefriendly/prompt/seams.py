@@ -83,7 +83,7 @@ class Seams:
         where = next((where for where, text in texts if self.suspects(text)), None)
         if where is None:
             return None
-        fresh = fresh_characters("\0".join([*taken, *(text for _, text in texts)]))
+        fresh = fresh_characters(texts, taken)
         return Severed(self, where, {end: next(fresh) for end in self.characters}, next(fresh))
 
     def check(self, text: str, severed: str, where: str) -> None:

@@ -276,3 +276,17 @@ def test_pieces_that_make_no_control_token_are_text(template, sent):
     built = PromptBuilder(tokenizer).build(sent)
     assert built.text == tokenizer.decode(built.ids)
     assert built.ids.count(257) == len(sent.messages)
+
+
+PLANE_16 = "".join(map(chr, range(0x100000, 0x10FFFE)))
+
+
+@pytest.mark.parametrize("last", ["<|im_end|>", "a < b", "plain"])
+def test_a_request_that_uses_every_placeholder_names_the_message(last):
+    chat = Conversation(PromptBuilder(byte_tokenizer(templates.CHATML)))
+    chat.add("user", "q")
+    chat.reply(list(b"R"), Message("assistant", "R"))
+    chat.add("user", PLANE_16)
+    chat.add("user", last)
+    with pytest.raises(RequestError, match=r"message 2 \(user\): .*every private character"):
+        chat.prompt()
