@@ -52,10 +52,10 @@ class Seams:
 
     def __init__(self, controls: ControlSet, literals: str) -> None:
         self._controls = controls
-        tokens = list(controls.by_text)
+        tokens = [token.strip() for token in controls.by_text if token.strip()]
         characters = {end for token in tokens for end in (token[0], token[-1])}
         self.characters = sorted(end for end in characters if not end.isalnum())
-        tags = [tag for tag in set(_TAG.findall(literals)) if tag not in controls.by_text]
+        tags = {tag for tag in _TAG.findall(literals) if not any(tag in t for t in tokens)}
         self.ends = _any_of([*sorted(tags, key=len, reverse=True), *self.characters])
         self._suspect = _any_of(self.characters)
         words = [token for token in tokens if token[0].isalnum() or token[-1].isalnum()]

@@ -290,3 +290,11 @@ def test_a_request_that_uses_every_placeholder_names_the_message(last):
     chat.add("user", last)
     with pytest.raises(RequestError, match=r"message 2 \(user\): .*every private character"):
         chat.prompt()
+
+
+def test_a_token_that_ends_with_a_newline_makes_no_suspect_of_every_text():
+    tokenizer = byte_tokenizer(templates.CHATML)
+    tokenizer.add_tokens(["<|turn|>\n", "\n\n"], special_tokens=True)
+    seams = PromptBuilder(tokenizer)._plain.seams
+    assert not seams.suspects("two\nlines")
+    assert seams.suspects("<|tu")
