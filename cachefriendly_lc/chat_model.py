@@ -15,7 +15,7 @@ from langchain_core.runnables import Runnable
 from pydantic import Field
 
 from cachefriendly.config import EngineConfig, Sampling
-from cachefriendly.errors import ConfigError
+from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly.openai_forms import parse_tool_choice, tool_choice_to_openai, tool_from_openai
 from cachefriendly.options import GENERATION_NAMES, first_given, sampling_from
 from cachefriendly.request import ChatRequest
@@ -151,9 +151,17 @@ class ChatCacheFriendly(ScopedChatModel):
     def get_num_tokens_from_messages(
         self, messages: list[BaseMessage], tools: Sequence[ToolLike] | None = None
     ) -> int:
-        """The prompt tokens of a call with these messages and tools, to the token."""
-        call = self._prepare(messages, None, {"tools": tools or ()})
-        return int(call.engine.count_message_tokens(call.request))
+        """The prompt tokens of a call with these messages and tools, to the token.
+
+        ``trim_messages`` counts lists that are no conversation (empty, or beginning with a tool
+        result): those are counted message by message, as text.
+        """
+        try:
+            call = self._prepare(messages, None, {"tools": tools or ()})
+            return int(call.engine.count_message_tokens(call.request))
+        except RequestError:
+            plain = messages_from_langchain(messages)
+            return sum(self.engine.count_tokens(message.content) for message in plain)
 
     def prefill(self, messages: Sequence[BaseMessage], *, tools: Sequence[ToolLike] = ()) -> Call:
         """Forward a history in the background and keep it; the next call reuses what it shares."""

@@ -17,7 +17,9 @@ class WeightsWatch:
     Sums torch's version counters (an optimiser step, a merge or ``load_state_dict`` raise them)
     and compares the identity of the parameters and the state of every adapter layer. `changed`
     looks at the parameters it knows; `changed_at_all` walks the model again, so that it also
-    notices parameters that were replaced or added, and samples their values.
+    notices parameters that were replaced or added, and samples the values. What no counter shows
+    stays unseen: a write behind torch's back to a few elements, a hook that changes activations
+    (most hooks only look). After such a change call `Engine.clear`.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:

@@ -12,7 +12,16 @@ from typing import Any
 
 import pytest
 
-from cachefriendly import ChatRequest, Engine, EngineConfig, Message, MissReason, Sampling, Tool
+from cachefriendly import (
+    Cancelled,
+    ChatRequest,
+    Engine,
+    EngineConfig,
+    Message,
+    MissReason,
+    Sampling,
+    Tool,
+)
 from cachefriendly.testing import (
     byte_tokenizer,
     cold_generate,
@@ -72,6 +81,14 @@ def ask(engine: Engine, messages: list[Message], reply: str | list[int], **reque
     assert count.tokens == result.report.forwarded_tokens
     assert result.report.prompt_tokens == len(result.prompt_ids)
     return result
+
+
+def as_generated(model: Any, result: Any, max_tokens: int = 8) -> None:
+    """Equal to transformers' own greedy ids, whose stop token we do not count as output."""
+    expected = cold_generate(model, result.prompt_ids, max_new_tokens=max_tokens)
+    stopped = result.finish_reason == "stop"
+    assert list(result.output_ids) == expected[: len(expected) - stopped]
+    assert expected
 
 
 def test_case_1_empty_think_block_costs_nothing(make_engine: MakeEngine) -> None:
@@ -180,7 +197,8 @@ names = {"city", "unit", "day", "hour", "style"}
 properties = {name: {"type": "string"} for name in names}
 schema = {"type": "object", "properties": properties, "required": ["city"]}
 builder = PromptBuilder(byte_tokenizer(getattr(templates, sys.argv[1])))
-built = builder.build(ChatRequest((Message("user", "hi"),), tools=(Tool("t", "d", schema),)))
+tools = tuple(Tool(name, "d", schema) for name in {"look", "book", "pay", "cancel"})
+built = builder.build(ChatRequest((Message("user", "hi"),), tools=tools))
 print(list(built.ids))
 """
     for template in ("CHATML", "NATIVE_TOOLS"):
@@ -237,9 +255,9 @@ def test_case_17_an_edited_history_is_never_served_old_keys(
     first = demo_engine.chat(ChatRequest(tuple(talk), sampling=sampling)).result()
     edited = [talk[0], Message("user", "Capital of Spain?"), first.message, Message("user", "?")]
     second = demo_engine.chat(ChatRequest(tuple(edited), sampling=sampling)).result()
-    expected = cold_generate(demo_model, second.prompt_ids, max_new_tokens=8)
-    assert list(second.output_ids) == expected[: len(second.output_ids)]
+    as_generated(demo_model, second)
     assert second.report.reused_tokens < len(first.prompt_ids)
+    assert MissReason.MESSAGE_EDITED in [loss.reason for loss in second.report.losses]
 
 
 def test_case_18_calls_of_unequal_length_at_once(demo_engine: Engine, demo_model: Any) -> None:
@@ -247,9 +265,7 @@ def test_case_18_calls_of_unequal_length_at_once(demo_engine: Engine, demo_model
     sampling = Sampling(max_tokens=8, temperature=0)
     calls = [demo_engine.chat(ChatRequest((Message("user", t),), sampling=sampling)) for t in texts]
     for call in calls:
-        result = call.result()
-        expected = cold_generate(demo_model, result.prompt_ids, max_new_tokens=8)
-        assert list(result.output_ids) == expected[: len(result.output_ids)]
+        as_generated(demo_model, call.result())
 
 
 @pytest.mark.parametrize("where", ["tool result", "user text", "tool key"])
@@ -311,19 +327,45 @@ def test_case_24_a_stream_closed_early(demo_engine: Engine) -> None:
     assert second.report.losses == ()
 
 
-async def test_case_24_a_cancelled_task(demo_engine: Engine) -> None:
+@pytest.mark.parametrize("how", ["close", "cancel"])
+def test_case_24_with_4_what_was_shown_keeps_its_ids(demo_engine: Engine, how: str) -> None:
+    """Left early in a spelling that tokenizes differently: recognised by what was shown."""
+    letters = [i for char in "Paris is nice today" for i in demo_engine.token_ids(char)]
+    talk = [Message("user", f"Leave by {how}.")]
+    request = ChatRequest(tuple(talk), sampling=Sampling(max_tokens=50, temperature=0))
+    shown = ""
+    with scripted_replies([*letters, demo_engine.tokenizer.eos_token_id]):
+        call = demo_engine.chat(request)
+        stream = iter(call)
+        while len(shown) < 6:
+            shown += getattr(next(stream), "text", "")
+        if how == "cancel":
+            call.cancel()
+            with pytest.raises(Cancelled):
+                shown += "".join(getattr(event, "text", "") for event in stream)
+        stream.close()
+    prompt = demo_engine.prompt_ids(request)
+    assert demo_engine.token_ids(shown) != letters[: len(shown)]
+    second = ask(demo_engine, [*talk, Message("assistant", shown), Message("user", "x")], "ok")
+    assert second.prompt_ids[len(prompt) : len(prompt) + len(shown)] == tuple(letters[: len(shown)])
+    assert second.report.reused_tokens >= len(prompt) + len(shown) - 1
+
+
+async def test_case_24_a_cancelled_task(demo_engine: Engine, demo_model: Any) -> None:
     import asyncio
 
     request = ChatRequest(
         (Message("user", "Write a very long poem."),), sampling=Sampling(max_tokens=200)
     )
     task = asyncio.create_task(demo_engine.chat(request).aresult())
+    while not demo_engine.stats().core.running:
+        await asyncio.sleep(0.01)
     await asyncio.sleep(0.5)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    result = await demo_engine.chat(
-        ChatRequest((Message("user", "Hi"),), sampling=Sampling(max_tokens=3))
-    ).aresult()
-    assert result.report.generated_tokens > 0
+    follow = ChatRequest(request.messages, sampling=Sampling(max_tokens=6, temperature=0))
+    result = await demo_engine.chat(follow).aresult()
+    assert result.report.prefilled_tokens == 1  # the whole prompt was certain
+    as_generated(demo_model, result, 6)
     assert demo_engine.stats().core.running == 0

@@ -161,7 +161,7 @@ def test_cancel_in_the_middle_keeps_what_is_certain(
         done = tokens.run(request_of(follow))
     # The engine may have been a token ahead of what we read; it is never behind.
     assert done.reused_tokens >= len(prompt) + len(seen) - 1
-    assert count.tokens >= done.forwarded_tokens
+    assert done.forwarded_tokens <= count.tokens <= done.forwarded_tokens + 1
     same_as_generate(demo_model, request_of(follow), done)
     lawful(record, demo_model, follow + done.output_ids)
 

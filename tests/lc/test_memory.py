@@ -9,10 +9,20 @@ from typing import Any
 import langchain_classic.memory
 import pytest
 from langchain_core.chat_history import InMemoryChatMessageHistory
-from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.messages import (
+    AIMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    trim_messages,
+)
 
 from cachefriendly.errors import ConfigError, RequestError
-from cachefriendly_lc import ConversationBufferMemory, StateDiffChatMessageHistory
+from cachefriendly_lc import (
+    ChatCacheFriendly,
+    ConversationBufferMemory,
+    StateDiffChatMessageHistory,
+)
 
 REPLY = AIMessage(
     "four",
@@ -145,3 +155,20 @@ def test_importing_the_package_is_light() -> None:
     )
     done = run_without("llama_index", code)
     assert done.returncode == 0, done.stderr
+
+
+def test_trim_messages_counts_with_the_model(demo_engine: Any) -> None:
+    """It counts reversed, partial lists too: a tool result before its call, or nothing at all."""
+    model = ChatCacheFriendly(engine=demo_engine)
+    call = {"name": "weather", "args": {"city": "Rome"}, "id": "1"}
+    talk = [
+        HumanMessage("Weather in Rome?"),
+        AIMessage("", tool_calls=[call]),
+        ToolMessage("sunny", tool_call_id="1"),
+        AIMessage("Sunny."),
+        HumanMessage("Thanks!"),
+    ]
+    for strategy in ("last", "first"):
+        kept = trim_messages(talk, max_tokens=10_000, token_counter=model, strategy=strategy)
+        assert kept == talk
+    assert model.get_num_tokens_from_messages([]) == 0
