@@ -21,7 +21,11 @@ from cachefriendly.options import GENERATION_NAMES, first_given, sampling_from
 from cachefriendly.request import ChatRequest
 from cachefriendly_lc.call_forms import ScopedChatModel
 from cachefriendly_lc.calls import PreparedCall
-from cachefriendly_lc.convert import PROVIDER, messages_from_langchain
+from cachefriendly_lc.convert import (
+    PROVIDER,
+    message_from_langchain,
+    messages_from_langchain,
+)
 from cachefriendly_lc.profile import profile_of
 from cachefriendly_lc.scope import current_scope
 from cachefriendly_lc.settings import (
@@ -160,7 +164,7 @@ class ChatCacheFriendly(ScopedChatModel):
             call = self._prepare(messages, None, {"tools": tools or ()})
             return int(call.engine.count_message_tokens(call.request))
         except RequestError:
-            plain = messages_from_langchain(messages)
+            plain = (message_from_langchain(m, index=i) for i, m in enumerate(messages))
             return sum(self.engine.count_tokens(message.content) for message in plain)
 
     def prefill(self, messages: Sequence[BaseMessage], *, tools: Sequence[ToolLike] = ()) -> Call:
