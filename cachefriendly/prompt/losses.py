@@ -55,7 +55,7 @@ def find_losses(
     if not compared.lost:
         return ()
     losses = [
-        *_input_losses(compared, now),
+        *_input_losses(compared, now, decode),
         *([departure.loss(compared.kept)] if departure else []),
         *_rewrite_losses(rewrites, compared.kept),
     ]
@@ -63,12 +63,15 @@ def find_losses(
     return replace(first, tokens_lost=compared.lost), *others
 
 
-def _input_losses(compared: Comparison, now: Circumstances) -> list[Loss]:
-    previous = compared.record
+def _input_losses(
+    compared: Comparison, now: Circumstances, decode: Callable[[Sequence[int]], str]
+) -> list[Loss]:
+    previous, kept = compared.record, compared.kept
+    before, after = _where_they_part(compared, decode)
     changed = [old != new for old, new in zip(previous.inputs, now.inputs, strict=True)]
     changed.append(now.prints_time and previous.moment != now.moment)
     return [
-        Loss(reason, 0, compared.kept, field=field, fix=fix)
+        Loss(reason, 0, kept, field=field, before=before, after=after, fix=fix)
         for reason, field, fix in compress(_INPUTS, changed)
     ]
 
@@ -86,8 +89,17 @@ def _rewrite_losses(rewrites: Sequence[Rewrite], kept: int) -> list[Loss]:
 
 def _unexplained(compared: Comparison, decode: Callable[[Sequence[int]], str]) -> Loss:
     """Everything was sent as before: then the template prints it differently."""
-    kept, reason = compared.kept, MissReason.TEMPLATE_REWROTE_HISTORY
+    before, after = _where_they_part(compared, decode)
+    reason = MissReason.TEMPLATE_REWROTE_HISTORY
+    return Loss(reason, 0, compared.kept, before=before, after=after, fix=_FIX_REWRITE)
+
+
+def _where_they_part(
+    compared: Comparison, decode: Callable[[Sequence[int]], str]
+) -> tuple[str, str]:
+    """Text of both prompts from the first differing token on."""
+    kept = compared.kept
     before, after = (
         decode(ids[kept : kept + _EXCERPT_IDS]) for ids in (compared.held, compared.prompt)
     )
-    return Loss(reason, 0, kept, before=before, after=after, fix=_FIX_REWRITE)
+    return before, after

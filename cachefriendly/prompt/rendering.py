@@ -19,6 +19,7 @@ from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
 from cachefriendly.tools.dialect import Dialect, dialect_for
+from cachefriendly.tools.stream import THINK_CLOSE, THINK_OPEN
 
 __all__ = ["PreparedTemplate", "Rendering"]
 
@@ -36,7 +37,9 @@ class PreparedTemplate:
         self.template = ChatTemplate(tokenizer, source)
         self.features: TemplateFeatures = probe_features(self.template)
         self.dialect: Dialect = dialect_for(source)
-        self.controls: ControlSet = control_set(tokenizer, source, self.dialect.markers)
+        # Replies are read with think blocks whether the template prints any or not.
+        markers = (*self.dialect.markers, THINK_OPEN, THINK_CLOSE)
+        self.controls: ControlSet = control_set(tokenizer, source, markers)
         self.seams = Seams(self.controls, template_literals(source))
         self.tokens = TextTokenizer(tokenizer, self.controls, probes=self._probes())
 

@@ -15,7 +15,7 @@ from cachefriendly.events import ReasoningDelta, TextDelta, ToolCallReady
 from cachefriendly.messages import InvalidToolCall, ToolCall
 from cachefriendly.tools.call_json import BrokenCall, read_call
 
-__all__ = ["ParsedReply", "ReplyEvent", "ReplyParser", "held_back"]
+__all__ = ["THINK_CLOSE", "THINK_OPEN", "ParsedReply", "ReplyEvent", "ReplyParser", "held_back"]
 
 ReplyEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallReady
 

@@ -47,6 +47,16 @@ def counts(builder: PromptBuilder, text: str) -> Counter[int]:
     return Counter(i for i in built.ids if i in builder._with_tools.controls.ids)
 
 
+@pytest.mark.parametrize("token", ["<think>", "</think>"])
+def test_think_markers_are_structure_though_no_template_prints_them(token):
+    """Replies are read with think blocks in any case."""
+    tokenizer = byte_tokenizer(templates.CHATML)
+    builder = PromptBuilder(tokenizer)
+    built = builder.build(ChatRequest((Message("user", f"a {token} b"),)))
+    assert tokenizer.convert_tokens_to_ids(token) not in built.ids
+    assert f"a {token} b" in tokenizer.decode(built.ids)
+
+
 @pytest.mark.parametrize("template", [PRINTS_NAME, ASCII_JSON, templates.CHATML])
 def test_byte_tokenizer(template):
     builder = PromptBuilder(byte_tokenizer(template))
