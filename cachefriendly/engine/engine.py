@@ -25,7 +25,7 @@ from cachefriendly.engine.loader import (
 from cachefriendly.engine.reply import Reply
 from cachefriendly.engine.report import ReplyRecorder
 from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.errors import ContextOverflow, EngineClosed
+from cachefriendly.errors import ConfigError, ContextOverflow, EngineClosed, RequestError
 from cachefriendly.events import CacheReport
 from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
 from cachefriendly.request import ChatRequest
@@ -85,6 +85,12 @@ class Engine:
     def __init__(
         self, model: PreTrainedModel, tokenizer: Any, config: EngineConfig | None = None
     ) -> None:
+        if not isinstance(model, PreTrainedModel):
+            kind = type(model).__name__
+            raise ConfigError(
+                f"Engine(model, tokenizer): the model is a {kind}, not a transformers "
+                "PreTrainedModel; for a path or hub id use Engine.from_pretrained"
+            )
         name = getattr(model.config, "name_or_path", "") or type(model).__name__
         self._init(LoadedModel(model, tokenizer), name, config or EngineConfig())
 
@@ -116,11 +122,15 @@ class Engine:
             gguf_file: name of a GGUF file inside ``model``.
             dtype: ``"auto"`` (the checkpoint's) or a torch dtype name.
             device_map: passed to transformers (needs accelerate).
+
+        Raises:
+            ConfigError: ``model`` is written as a path, and nothing is there.
         """
         places = (
             tuple(sorted(device_map.items())) if isinstance(device_map, Mapping) else device_map
         )
         source = ModelSource(str(model), tokenizer, gguf_file, dtype, places)
+        source.check_path()
         config = config or EngineConfig()
         with _SHARED_LOCK:
             engine = _SHARED.get((source, config))
@@ -205,6 +215,11 @@ class Engine:
         """
         started = time.perf_counter()
         deadline = Deadline.after(timeout)
+        if not isinstance(request, ChatRequest):
+            kind = type(request).__name__
+            raise RequestError(
+                f"chat takes a ChatRequest, not {kind}; see cachefriendly.ChatRequest"
+            )
         live = self._live()
         check_tools(request.tools)
         grammar = constraint_for(request, live.prompts.dialect)

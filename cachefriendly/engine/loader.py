@@ -48,6 +48,15 @@ class ModelSource:
         model = AutoModelForCausalLM.from_pretrained(self.model, dtype=self._dtype(), **options)
         return LoadedModel(model, tokenizer)
 
+    def check_path(self) -> None:
+        """Refuse a path that leads nowhere before anybody asks a hub for it."""
+        path = Path(self.model).expanduser()
+        written_as_path = self.model.startswith((".", "~")) or path.is_absolute()
+        if written_as_path and not path.exists():
+            raise ConfigError(
+                f"there is nothing at {self.model!r}; give a model's folder or hub id"
+            )
+
     def config(self) -> Any:
         """The transformers configuration; reads no weights."""
         options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}

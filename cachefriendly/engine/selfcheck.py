@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cachefriendly.compat_transformers import text_config
 from cachefriendly.engine.runner import PackedRunner, RowInput
-from cachefriendly.engine.shrink import LONG_ROW, VOCABULARY, shrunken_copy
+from cachefriendly.engine.shrink import LONG_ROW, shrunken_copy
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.extent import Ledger
 from cachefriendly.kv.sequence import Sequence
@@ -50,7 +51,8 @@ def check_architecture(model: PreTrainedModel) -> None:
 def largest_error(small: PreTrainedModel) -> tuple[float, float]:
     """Largest logit difference between packed and eager on random rows, and the logit scale."""
     generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(0, VOCABULARY, (n,), generator=generator).tolist() for n in ROW_LENGTHS]
+    ids = text_config(small).vocab_size
+    rows = [torch.randint(0, ids, (n,), generator=generator).tolist() for n in ROW_LENGTHS]
     expected = [small(input_ids=torch.tensor([row]), use_cache=False).logits[0] for row in rows]
     runner = PackedRunner(small)
     ledger = Ledger()

@@ -146,6 +146,23 @@ def test_choice_of_a_tool_that_is_not_there(demo_engine: Engine) -> None:
         chat(demo_engine, HELLO, tool_choice="required")
 
 
+def test_what_is_no_model_and_no_request(demo_engine: Engine) -> None:
+    with pytest.raises(
+        ConfigError, match=r"the model is a Token\w+, not a transformers PreTrainedModel"
+    ):
+        Engine(byte_tokenizer(), tiny_model("llama"))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="there is nothing at '/no/where'"):
+        Engine.from_pretrained("/no/where")
+    with pytest.raises(RequestError, match="chat takes a ChatRequest, not str"):
+        demo_engine.chat("hi")  # type: ignore[arg-type]
+
+
+def test_a_small_vocabulary_passes_the_check() -> None:
+    model = tiny_model("llama", vocab_size=264, pad_token_id=257, eos_token_id=257)
+    with Engine(model, byte_tokenizer()) as engine:
+        assert chat(engine, HELLO, sampling=Sampling(max_tokens=2)).report.generated_tokens
+
+
 def test_model_without_chat_template() -> None:
     with (
         Engine(tiny_model("llama"), byte_tokenizer(None)) as engine,
