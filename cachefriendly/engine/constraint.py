@@ -7,7 +7,7 @@ from array import array
 
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Tool
-from cachefriendly.prompt.builder import BuiltPrompt
+from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.request import ChatRequest
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.dialect import Dialect

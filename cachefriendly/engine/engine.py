@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -15,59 +15,22 @@ from transformers import PreTrainedModel
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.call import Call, Deadline
 from cachefriendly.engine.constraint import constraint_for, parser_for
-from cachefriendly.engine.core import CoreStats
-from cachefriendly.engine.loader import (
-    LoadedModel,
-    ModelSource,
-    context_window_of,
-    model_fingerprint,
-)
+from cachefriendly.engine.loaded import LoadedEngine
+from cachefriendly.engine.loader import LoadedModel, ModelSource, context_window_of
 from cachefriendly.engine.reply import Reply
 from cachefriendly.engine.report import ReplyRecorder
+from cachefriendly.engine.stats import EngineStats
 from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.errors import ConfigError, ContextOverflow, EngineClosed, RequestError
 from cachefriendly.events import CacheReport
-from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.request import ChatRequest
 from cachefriendly.rows import GenerateRequest
-from cachefriendly.store.manager import CacheStats
 from cachefriendly.tools.schema import check_tools
 
-__all__ = ["Engine", "EngineStats"]
+__all__ = ["Engine"]
 
 REPORTS_KEPT = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class EngineStats:
-    """Counters since the engine started. ``hit_ratio`` is reused over all prompt tokens."""
-
-    calls: int
-    prompt_tokens: int
-    reused_tokens: int
-    generated_tokens: int
-    background_prefilled_tokens: int
-    hit_ratio: float
-    core: CoreStats
-    cache: CacheStats
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-class _Live:
-    """What exists once the model is loaded; an Engine without it is only a description."""
-
-    def __init__(self, loaded: LoadedModel, config: EngineConfig) -> None:
-        model, tokenizer = loaded.model, loaded.tokenizer
-        self.loaded = loaded
-        self.prompts = PromptBuilder(
-            tokenizer,
-            policy=config.history,
-            clock=config.clock,
-            model_fingerprint=model_fingerprint(model),
-        )
-        self.tokens = TokenEngine(model, tokenizer, self.prompts.decoder, config)
 
 
 class Engine:
@@ -99,7 +62,7 @@ class Engine:
         self.model_name = name
         self._source = source
         self._lock = threading.Lock()
-        self._state: _Live | None = None
+        self._state: LoadedEngine | None = None
         self._closed = False
         self._finalizer: Callable[[], Any] | None = None
         self._recorder = ReplyRecorder(kept=REPORTS_KEPT, reuse=config.reuse)
@@ -310,19 +273,19 @@ class Engine:
         state = "closed" if self._closed else "loaded" if self._state else "not loaded"
         return f"Engine({self.model_name!r}, {state})"
 
-    def _live(self) -> _Live:
+    def _live(self) -> LoadedEngine:
         with self._lock:
             if self._closed:
                 raise EngineClosed("the engine is closed; create a new Engine")
             if self._state is None:
                 source = self._source
                 loaded = source.load() if isinstance(source, ModelSource) else source
-                self._state = _Live(loaded, self.config)
+                self._state = LoadedEngine(loaded, self.config)
                 # Runs once, in `close` or when the engine is collected; holds the weights so long.
                 self._finalizer = weakref.finalize(self, self._state.tokens.close)
             return self._state
 
-    def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: _Live) -> Sampling:
+    def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: LoadedEngine) -> Sampling:
         """Sampling with ``max_tokens`` resolved: never beyond the context window."""
         room = live.tokens.window - prompt_tokens
         if prompt_tokens and room < 1:
@@ -336,7 +299,7 @@ class Engine:
 
     def _submit(
         self,
-        live: _Live,
+        live: LoadedEngine,
         request: ChatRequest,
         built: BuiltPrompt,
         generate: GenerateRequest,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cachefriendly.events import Loss, MissReason
-from cachefriendly.prompt.builder import BuiltPrompt
+from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.rows import RowDone
 
 __all__ = ["losses_of"]

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from cachefriendly.engine.losses import losses_of
 from cachefriendly.events import CacheReport, ChatResult, FinishReason
 from cachefriendly.messages import Message
-from cachefriendly.prompt.builder import BuiltPrompt, PromptBuilder
+from cachefriendly.prompt.builder import PromptBuilder
+from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.request import ChatRequest
 from cachefriendly.rows import RowDone
 from cachefriendly.tools.stream import ParsedReply

@@ -1,0 +1,28 @@
+"""Counters of an engine, as one frozen value."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cachefriendly.engine.core import CoreStats
+from cachefriendly.store.manager import CacheStats
+
+__all__ = ["EngineStats"]
+
+
+@dataclass(frozen=True, slots=True)
+class EngineStats:
+    """Counters since the engine started. ``hit_ratio`` is reused over all prompt tokens."""
+
+    calls: int
+    prompt_tokens: int
+    reused_tokens: int
+    generated_tokens: int
+    background_prefilled_tokens: int
+    hit_ratio: float
+    core: CoreStats
+    cache: CacheStats
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
