@@ -27,9 +27,16 @@ class StreamDecoder:
         self._shown = len(self._window)
 
     def push(self, ids: Sequence[int]) -> str:
-        """Text that became certain with these ids."""
-        self._window.extend(ids)
-        return self._advance(final=False)
+        """Text that became certain with these ids.
+
+        One id at a time: patience with an unfinished character counts from where it began, not
+        from where the ids happened to be cut.
+        """
+        pieces = []
+        for token in ids:
+            self._window.append(token)
+            pieces.append(self._advance(final=False))
+        return "".join(pieces)
 
     def flush(self) -> str:
         """The rest, with U+FFFD for a character that was cut."""

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -72,8 +73,15 @@ def reply_ids(engine: Engine, text: str) -> list[int]:
     return [*engine.token_ids(text), engine.tokenizer.eos_token_id]
 
 
+def settle(engine: Engine) -> None:
+    """Wait for rows that were left early: they are counted until their next token ends them."""
+    while (core := engine.stats().core).running + core.waiting:
+        time.sleep(0.01)
+
+
 def ask(engine: Engine, messages: list[Message], reply: str | list[int], **request: Any) -> Any:
     """One scripted call; checks that the report tells what entered the embedding."""
+    settle(engine)
     ids = reply_ids(engine, reply) if isinstance(reply, str) else reply
     sampling = request.pop("sampling", Sampling(max_tokens=200, temperature=0))
     with scripted_replies(ids), embedding_counter(engine.model) as count:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import ByT5Tokenizer, PreTrainedTokenizerFast
@@ -126,6 +126,7 @@ def pushed(decoder: StreamDecoder, ids: list[int], cuts: list[int]) -> list[str]
     return [*pieces, decoder.flush()]
 
 
+@example(text="0" * 13 + "\x80" * 8 + "\U00010000" * 9, cuts=[64])
 @given(st.text(max_size=40), st.lists(st.integers(0, 200), max_size=8))
 def test_decoder_pieces_add_up_and_hold_whole_characters(text, cuts):
     text = text.encode("utf-8", "replace").decode()
