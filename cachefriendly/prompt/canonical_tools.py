@@ -7,7 +7,7 @@ from typing import Any
 
 from cachefriendly.messages import Tool
 
-__all__ = ["canonical_tools", "function_schema"]
+__all__ = ["canonical_tools"]
 
 # The order in which JSON Schema is usually written; other keys follow in alphabetical order.
 _CONVENTION = ("$schema", "$id", "$ref", "title", "type", "description", "enum", "const", "default",
@@ -19,18 +19,6 @@ def canonical_tools(tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """Tools by name, schema keys in a fixed order: a set or a jsonb column costs no ids."""
     ordered = sorted(tools, key=lambda tool: tool.name)
     return tuple(Tool(t.name, t.description, _canonical(t.parameters)) for t in ordered)
-
-
-def function_schema(tool: Tool) -> dict[str, Any]:
-    """The OpenAI form that chat templates print."""
-    return {
-        "type": "function",
-        "function": {
-            "name": tool.name,
-            "description": tool.description,
-            "parameters": tool.parameters,
-        },
-    }
 
 
 def _canonical(value: Any, *, names: bool = False) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from cachefriendly.compat import template_literals
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message, Tool
-from cachefriendly.prompt.canonical_tools import function_schema
+from cachefriendly.openai_forms import tool_to_openai
 from cachefriendly.prompt.control import ControlSet, control_set
 from cachefriendly.prompt.disguise import Disguise
 from cachefriendly.prompt.features import TemplateFeatures, probe_features
@@ -70,7 +70,7 @@ class Rendering:
         native = self.tools if prepared.features.tools else ()
         return prepared.template.render(
             wire,
-            tools=[function_schema(tool) for tool in native],
+            tools=[tool_to_openai(tool) for tool in native],
             arguments=self.arguments,
             add_generation_prompt=add_generation_prompt,
             moment=self.moment,

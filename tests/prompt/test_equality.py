@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from cachefriendly.errors import RequestError, TemplateError
 from cachefriendly.messages import Message
+from cachefriendly.openai_forms import tool_to_openai
 from cachefriendly.prompt import PromptBuilder, prompt_fingerprint
-from cachefriendly.prompt.canonical_tools import canonical_tools, function_schema
+from cachefriendly.prompt.canonical_tools import canonical_tools
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 from tests.prompt.driver import WEATHER, reference_ids, wire
@@ -61,7 +62,7 @@ def test_native_tools_equal_apply_chat_template():
     tokenizer = byte_tokenizer(templates.NATIVE_TOOLS)
     messages = (Message("user", "hi"),)
     built = PromptBuilder(tokenizer).build(ChatRequest(messages, tools=(WEATHER,)))
-    tools = [function_schema(tool) for tool in canonical_tools([WEATHER])]
+    tools = [tool_to_openai(tool) for tool in canonical_tools([WEATHER])]
     assert built.ids == reference_ids(tokenizer, messages, tools=tools)
 
 
