@@ -29,6 +29,8 @@ class GenerateRequest:
     """One row: prompt ids and how to continue them. ``sampling.max_tokens`` is a number here.
 
     ``prefill_only``: the prompt is forwarded and kept, nothing is generated.
+    ``snapshots_at``: lengths of the prompt, ascending, behind which a later one is likely to part
+    from it. A model whose state cannot be cut back is kept exactly there.
     """
 
     prompt_ids: tuple[int, ...]
@@ -36,6 +38,7 @@ class GenerateRequest:
     namespace: str = ""
     grammar: GrammarSpec | None = None
     prefill_only: bool = False
+    snapshots_at: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.sampling.max_tokens is None:
@@ -60,6 +63,8 @@ class RowDone:
     ``reason``: ``"stop"`` (stop token or grammar complete), ``"stop_string"``, ``"length"``.
     ``output_ids`` are all generated ids, cut before a stop string, without the stop token;
     ``stop_text`` is text behind the last kept id that still precedes the stop string.
+    ``common_tokens``: the longest held sequence with the same beginning; more than
+    ``reused_tokens`` where a state that cannot be cut back was held beyond the common part only.
     """
 
     reason: Literal["stop", "stop_string", "length"]
@@ -71,6 +76,7 @@ class RowDone:
     ttft_s: float
     total_s: float
     stop_text: str = ""
+    common_tokens: int = 0
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

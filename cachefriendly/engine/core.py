@@ -10,12 +10,12 @@ from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.config import EngineConfig
+from cachefriendly.engine.backends import open_backend
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.runner import PackedRunner, RowInput
+from cachefriendly.engine.runners import RowInput, RunnerChoice, RunnerKind
 from cachefriendly.engine.scheduler import Batch, Scheduler, Work
 from cachefriendly.engine.weights import WeightsWatch
 from cachefriendly.errors import CacheFriendlyError, Cancelled, RowFailed, UnsupportedModel
-from cachefriendly.store.manager import KVCacheManager
 
 __all__ = ["Core", "CoreStats"]
 
@@ -24,20 +24,30 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CoreStats:
-    """Forwards since start, the tokens in them, and the rows in progress."""
+    """Forwards since start, the tokens in them, and the rows in progress.
+
+    ``runner_reason``: why not the packed runner; empty on it.
+    """
 
     forwards: int
     forwarded_tokens: int
     running: int
     waiting: int
+    runner: RunnerKind = "packed"
+    runner_reason: str = ""
 
 
 class Core:
     """One model, its rows and its kept tokens. Every method runs on the engine thread."""
 
-    def __init__(self, model: PreTrainedModel, config: EngineConfig) -> None:
-        self.runner = PackedRunner(model)
-        self.cache = KVCacheManager(config.kv_bytes, reuse=config.reuse)
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        config: EngineConfig,
+        choice: RunnerChoice | None = None,
+    ) -> None:
+        backend = open_backend(model, config, choice or RunnerChoice("packed"))
+        self.choice, self.runner, self.cache = backend.choice, backend.runner, backend.store
         self.scheduler = Scheduler(
             max_batch_tokens=config.max_batch_tokens,
             max_rows=config.max_rows,
@@ -60,9 +70,9 @@ class Core:
         self._watch(self._weights.changed())
         self._admit()
         batch = self.scheduler.batch()
-        if batch:
-            for part, logits in self._forward(batch):
-                self._advance(part, logits)
+        for part in self._parts(batch):
+            for done, logits in self._forward(part):
+                self._advance(done, logits)
         self.cache.make_room()
 
     def fail_all(self, error: BaseException) -> None:
@@ -80,6 +90,8 @@ class Core:
             forwarded_tokens=self.runner.tokens,
             running=len(self.scheduler.running),
             waiting=len(self.scheduler.waiting),
+            runner=self.choice.kind,
+            runner_reason=self.choice.reason,
         )
 
     def forget(self, namespace: str) -> None:
@@ -89,8 +101,11 @@ class Core:
         for row in self.scheduler.admissible():
             self._watch(self._weights.changed_at_all())
             self.scheduler.start(row)
-            space = self._space(row.request.namespace)
-            row.open(self.cache.open(row.request.prompt_ids, space), space)
+            self._open(row)
+
+    def _open(self, row: Row) -> None:
+        space = self._space(row.request.namespace)
+        row.open(self.cache.open(row.ids, space), space, self.cache.plan(row.request))
 
     def _space(self, namespace: str) -> str:
         return f"{self._generation}:{namespace}"
@@ -105,6 +120,12 @@ class Core:
             self._generation += 1
             self.cache.clear()
             self._outdated = self.cache.spaces()
+
+    def _parts(self, batch: Batch) -> list[Batch]:
+        """What goes into one forward each: everything, or one row after another."""
+        if self.runner.together or not batch:
+            return [batch] if batch else []
+        return [[work] for work in batch]
 
     def _forward(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Forward a batch; when that fails, with less at once, in the end row by row.
@@ -152,13 +173,13 @@ class Core:
         logits = self.runner.forward(inputs)
         for work in batch:
             work.row.forwarded += len(work.ids)
+            if work.row.held in work.row.plan.at:
+                self._keep_if_current(work.row)
         return logits
 
     def _advance(self, batch: Batch, logits: Tensor) -> None:
         last = [work for work in batch if work.last]
         for work, row_logits in zip(last, logits, strict=True):
-            if work.row.generated == 0:
-                self._keep_prompt(work.row)
             self._choose(work.row, row_logits)
 
     def _choose(self, row: Row, logits: Tensor) -> None:
@@ -175,8 +196,7 @@ class Core:
                 self._end(row, None)
                 row.channel.put(done)
 
-    def _keep_prompt(self, row: Row) -> None:
-        """A whole prompt is certain: others may share it while this row still generates."""
+    def _keep_if_current(self, row: Row) -> None:
         if row.space == self._space(row.request.namespace):
             self._keep(row)
 

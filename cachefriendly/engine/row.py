@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from torch import Tensor
 
 from cachefriendly.engine.channel import Channel
 from cachefriendly.engine.chooser import Chooser
-from cachefriendly.kv.sequence import Sequence
 from cachefriendly.rows import GenerateRequest, RowDone, RowEvent, RowTokens
-from cachefriendly.store.manager import Opened
+from cachefriendly.store.contract import KeepPlan, Opened, RowSequence
 
 __all__ = ["Row"]
 
@@ -38,9 +37,11 @@ class Row:
         self.ids: list[int] = list(request.prompt_ids)
         self.channel = channel
         self.cancelled = False
-        self.opened: Opened | None = None
+        self.opened: Opened[Any] | None = None
+        self.plan = KeepPlan()
         self.forwarded = 0
         self.reused = 0
+        self.common = 0
         self.space = ""
         self._chooser = chooser
         self._emitted = 0
@@ -56,30 +57,35 @@ class Row:
         return len(self.ids) - self.prompt_length
 
     @property
-    def sequence(self) -> Sequence:
-        """The row's keys and values; it has them from its admission to its end."""
+    def sequence(self) -> RowSequence:
+        """What the model knows of the row; the row has it from its admission to its end."""
         if self.opened is None:
             raise RuntimeError("the row was not admitted, or has ended")
-        return self.opened.sequence
+        sequence: RowSequence = self.opened.sequence
+        return sequence
 
     @property
     def held(self) -> int:
-        return self.opened.sequence.length if self.opened else 0
+        return self.sequence.length if self.opened else 0
 
     @property
     def decoding(self) -> bool:
         """One id to forward, and it is one we chose (or the prompt's last)."""
         return len(self.ids) - self.held == 1
 
-    def open(self, opened: Opened, space: str) -> None:
-        """Start on what ``space`` held; what this row forwards is kept there too."""
+    def open(self, opened: Opened[Any], space: str, plan: KeepPlan) -> None:
+        """Start on what ``space`` held; what this row forwards is kept there too, by ``plan``."""
         self.opened = opened
         self.space = space
+        self.plan = plan
         self.reused = opened.reused
+        self.common = opened.common
 
     def next_ids(self, budget: int) -> list[int]:
-        """The ids to forward next, at most ``budget``."""
-        return self.ids[self.held : self.held + budget]
+        """The ids to forward next, at most ``budget``, and not beyond a length that is kept."""
+        held = self.held
+        stop = self.plan.next_stop(held, len(self.ids))
+        return self.ids[held : min(held + budget, stop)]
 
     def take(self, logits: Tensor) -> RowDone | None:
         """Choose an id from the logits [vocab] behind the last held token; the end, or None."""
@@ -134,18 +140,23 @@ class Row:
             reused_tokens=self.reused,
             prefilled_tokens=self.prompt_length - self.reused,
             forwarded_tokens=self.forwarded,
+            common_tokens=self.common,
             ttft_s=(self._first or now) - self._started,
             total_s=now - self._started,
             stop_text=stop_text,
         )
 
     def close(self, keep: Callable[[Row], None] | None = None) -> None:
-        """Give up the sequence; ``keep`` may store what was forwarded first."""
+        """Give up the sequence; ``keep`` may store what was forwarded first.
+
+        A stop string cuts ids that were forwarded; a state that cannot follow is not kept.
+        """
         if self.opened is None:
             return
         opened = self.opened
-        opened.sequence.crop(min(opened.sequence.length, len(self.ids)))
-        if keep is not None:
+        certain = min(self.held, len(self.ids))
+        if keep is not None and self.sequence.can_crop(certain):
+            self.sequence.crop(certain)
             keep(self)
         self.opened = None
         opened.sequence.close()

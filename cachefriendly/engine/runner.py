@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import cache_argument, text_config
+from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.attention import PassThroughCache
 from cachefriendly.kv.plan import RowPlan, SlotTable, StepPlan, running
@@ -18,15 +18,6 @@ from cachefriendly.kv.sequence import Sequence
 from cachefriendly.kv.takeover import Takeover
 
 __all__ = ["PackedRunner", "RowInput"]
-
-
-@dataclass(frozen=True, slots=True)
-class RowInput:
-    """New tokens of one row. ``logits`` False: a prefill chunk that is not the prompt's last."""
-
-    sequence: Sequence
-    ids: Ordered[int]
-    logits: bool = True
 
 
 class PackedRunner:
@@ -37,6 +28,7 @@ class PackedRunner:
 
     def __init__(self, model: PreTrainedModel) -> None:
         self.model = model
+        self.together = True
         self.forwards = 0
         self.tokens = 0
         self._takeover = Takeover(model)
@@ -49,7 +41,7 @@ class PackedRunner:
     def close(self) -> None:
         self._takeover.undo()
 
-    def forward(self, rows: Ordered[RowInput]) -> Tensor:
+    def forward(self, rows: Ordered[RowInput[Sequence]]) -> Tensor:
         """Forward the rows' new tokens and count them as held.
 
         Returns:
@@ -82,7 +74,7 @@ class PackedRunner:
         logits: Tensor = output.logits[0, : self._wanted(rows)]
         return logits.float()
 
-    def _plan(self, rows: Ordered[RowInput]) -> tuple[StepPlan, Tensor, Tensor, Tensor]:
+    def _plan(self, rows: Ordered[RowInput[Sequence]]) -> tuple[StepPlan, Tensor, Tensor, Tensor]:
         plans: list[RowPlan] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -106,5 +98,5 @@ class PackedRunner:
         )
 
     @staticmethod
-    def _wanted(rows: Ordered[RowInput]) -> int:
+    def _wanted(rows: Ordered[RowInput[Sequence]]) -> int:
         return sum(row.logits for row in rows)

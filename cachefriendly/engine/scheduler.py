@@ -91,8 +91,8 @@ class Scheduler:
             if other.request.namespace != row.request.namespace or other.generated:
                 continue
             shared = common_prefix(other.request.prompt_ids, prompt, 0)
+            useful, held_at = other.plan.useful(min(shared, len(prompt) - 1))
             # What the other one took over is held already; this row can take it over as well.
-            gain = shared - other.reused
-            if gain >= WORTH_WAITING_FOR and other.held < other.prompt_length:
+            if useful - other.reused >= WORTH_WAITING_FOR and other.held < held_at:
                 return True
         return False

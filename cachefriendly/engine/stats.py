@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cachefriendly.engine.core import CoreStats
-from cachefriendly.store.manager import CacheStats
+from cachefriendly.store.contract import CacheStats
 
 __all__ = ["EngineStats"]
 

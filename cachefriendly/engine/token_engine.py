@@ -18,7 +18,7 @@ from cachefriendly.engine.selfcheck import check_architecture
 from cachefriendly.engine.worker import Worker
 from cachefriendly.errors import ContextOverflow, RequestError
 from cachefriendly.rows import GenerateRequest, RowDone, RowEvent
-from cachefriendly.store.manager import CacheStats
+from cachefriendly.store.contract import CacheStats
 
 __all__ = ["TokenEngine"]
 

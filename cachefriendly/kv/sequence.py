@@ -129,6 +129,10 @@ class Sequence:
                 span.extent.drop()
         self._reserved = []
 
+    def can_crop(self, length: int) -> bool:
+        """Keys and values stand for their own token: any prefix of them is whole."""
+        return 0 <= length <= self.length
+
     def crop(self, length: int) -> None:
         """Keep the first ``length`` tokens. Only this sequence's end moves; shared tokens stay."""
         if not 0 <= length <= self.length:

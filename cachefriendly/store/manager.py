@@ -4,43 +4,19 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import count
 
 from cachefriendly.kv.extent import Ledger, Piece
 from cachefriendly.kv.sequence import Segment
 from cachefriendly.kv.sequence import Sequence as KVSequence
+from cachefriendly.rows import GenerateRequest
+from cachefriendly.store.contract import CacheStats, KeepPlan, Opened
 from cachefriendly.store.tree import Lease, Match, Node, PrefixTree
 
-__all__ = ["CacheStats", "KVCacheManager", "Opened"]
+__all__ = ["KVCacheManager"]
 
 # Below this share of an extent the kept tokens are copied out, so that the rest can be freed.
 COPY_OUT_BELOW = 0.5
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """Counters of the kept tokens. ``bytes`` are physical: a shared extent counts once."""
-
-    bytes: int
-    budget: int
-    extents: int
-    tokens: int
-    nodes: int
-    evictions: int
-    evicted_tokens: int
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A sequence opened on what was held, and the lease that keeps it held meanwhile."""
-
-    sequence: KVSequence
-    lease: Lease
-
-    @property
-    def reused(self) -> int:
-        return self.sequence.length
 
 
 class KVCacheManager:
@@ -64,20 +40,22 @@ class KVCacheManager:
         tree = self._trees.get(space)
         return tree.match(ids).length if tree else 0
 
-    def open(self, ids: Sequence[int], space: str = "") -> Opened:
+    def plan(self, request: GenerateRequest) -> KeepPlan:
+        """A whole prompt is certain: others may share it while its row still generates."""
+        return KeepPlan(at=(len(request.prompt_ids),) if self._reuse else ())
+
+    def open(self, ids: Sequence[int], space: str = "") -> Opened[KVSequence]:
         """A sequence on the longest held prefix of ``ids``; nothing is copied.
 
         At most ``len(ids) - 1`` tokens are taken over: one must be forwarded to get logits.
         """
-        if not self._reuse:
-            return Opened(KVSequence(self.ledger), Lease(None))
-        tree = self._trees.get(space)
+        tree = self._trees.get(space) if self._reuse else None
         if tree is None:
-            return Opened(KVSequence(self.ledger), Lease(None))
+            return Opened(KVSequence(self.ledger), Lease(None), reused=0, common=0)
         match = tree.match(ids[:-1])
         tree.touch(match)
         sequence = KVSequence(self.ledger, _pieces(match))
-        return Opened(sequence, tree.lease(match))
+        return Opened(sequence, tree.lease(match), sequence.length, sequence.length)
 
     def keep(self, sequence: KVSequence, ids: Sequence[int], space: str = "") -> None:
         """Hold what a sequence forwarded: the first ``sequence.length`` of ``ids``."""

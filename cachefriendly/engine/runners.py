@@ -1,0 +1,67 @@
+"""Runners: what the loop asks of one, and which one a model gets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
+
+from torch import Tensor
+
+from cachefriendly.store.contract import RowSequence, Store
+
+__all__ = ["Backend", "RowInput", "Runner", "RunnerChoice", "RunnerKind"]
+
+RunnerKind: TypeAlias = Literal["packed", "fallback"]
+S = TypeVar("S", bound=RowSequence)
+
+
+@dataclass(frozen=True, slots=True)
+class RowInput(Generic[S]):
+    """New tokens of one row. ``logits`` False: a prefill chunk that is not the prompt's last."""
+
+    sequence: S
+    ids: Sequence[int]
+    logits: bool = True
+
+
+class Runner(Protocol[S]):
+    """Forwards new tokens of rows, exactly as a cold run of the whole row would.
+
+    ``together``: rows of one call share a forward. ``forwards`` and ``tokens`` count what was run.
+    """
+
+    together: bool
+    forwards: int
+    tokens: int
+
+    def forward(self, rows: Sequence[RowInput[S]]) -> Tensor:
+        """Forward the rows' new tokens and count them as held.
+
+        Returns:
+            float32 logits [rows with ``logits``, vocab], in row order.
+
+        Raises:
+            UnsupportedModel: this model does not run exactly here. Whatever is raised, no row's
+            sequence has changed.
+        """
+
+    def close(self) -> None:
+        """Give the model back as it was. Safe to repeat."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerChoice:
+    """Which runner a model gets. ``reason``: why not the packed one, in a sentence; else empty."""
+
+    kind: RunnerKind
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend(Generic[S]):
+    """A runner and the store of what it made."""
+
+    choice: RunnerChoice
+    runner: Runner[S]
+    store: Store[S]
