@@ -12,7 +12,6 @@ from cachefriendly.request import ChatRequest
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.grammar import calls_or_answer, json_grammar
-from cachefriendly.tools.plain_text import PlainTextParser
 from cachefriendly.tools.stream import ReplyParser
 
 __all__ = ["constraint_for", "parser_for"]
@@ -41,11 +40,10 @@ def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None
 def parser_for(request: ChatRequest, dialect: Dialect, built: BuiltPrompt) -> ReplyParser:
     """A parser for the reply; call ids derive from the prompt, so a repeated call repeats them."""
     seed = hashlib.blake2b(array("q", built.ids).tobytes(), digest_size=12).hexdigest()
-    forbidden = request.tool_choice == "none"
-    if not request.tools or forbidden:
-        return PlainTextParser(id_seed=seed, reasoning_open=built.reasoning_open)
-    names = tuple(tool.name for tool in request.tools)
-    return dialect.parser(id_seed=seed, tool_names=names, reasoning_open=built.reasoning_open)
+    opened = built.reasoning_open
+    if not request.tools or request.tool_choice == "none":
+        return dialect.text_parser(id_seed=seed, reasoning_open=opened)
+    return dialect.parser(id_seed=seed, tools=request.tools, reasoning_open=opened)
 
 
 def _chosen(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:

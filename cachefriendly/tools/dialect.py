@@ -7,17 +7,19 @@ from typing import Protocol
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.hermes import CALL_OPEN, HermesDialect
+from cachefriendly.tools.hermes import HermesDialect
 from cachefriendly.tools.plain_json import PlainJsonDialect
-from cachefriendly.tools.stream import ReplyParser
+from cachefriendly.tools.stream import Reasoning, ReplyParser
 
-__all__ = ["Dialect", "dialect_for"]
+__all__ = ["DIALECTS", "Dialect", "dialect_for"]
 
 
 class Dialect(Protocol):
     """How tools, calls and results are written for a model, and how its calls are read.
 
-    ``markers`` are the texts that are structure: they must not arise from untrusted text.
+    ``markers`` are the texts that are structure, those of the reasoning among them: they must not
+    arise from untrusted text. ``reasoning`` are the texts around a reply's reasoning; None when
+    it is no single block at the reply's start.
     """
 
     @property
@@ -25,6 +27,21 @@ class Dialect(Protocol):
 
     @property
     def markers(self) -> tuple[str, ...]: ...
+
+    @property
+    def reasoning(self) -> Reasoning | None: ...
+
+    def speaks(self, template: str) -> bool:
+        """Whether the chat template (its source) prints calls in this form."""
+        ...
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Whether the prompt (or generation prompt) leaves a block of reasoning open."""
+        ...
+
+    def call_id(self, call_id: str) -> str:
+        """A call's id in the form that the templates take; equal ids stay equal."""
+        ...
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The tools for templates that know none: goes to the end of the system message."""
@@ -39,9 +56,15 @@ class Dialect(Protocol):
         ...
 
     def parser(
-        self, *, id_seed: str, tool_names: Sequence[str] = (), reasoning_open: bool = False
+        self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
     ) -> ReplyParser:
-        """A parser for one reply; equal seeds give equal call ids."""
+        """A parser for one reply to a request that offered ``tools``; equal seeds give equal call
+        ids. The schema of a tool says what type an argument has where the text does not.
+        """
+        ...
+
+    def text_parser(self, *, id_seed: str, reasoning_open: bool = False) -> ReplyParser:
+        """A parser for a reply that holds no calls: none were offered, or they are forbidden."""
         ...
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
@@ -55,10 +78,17 @@ class Dialect(Protocol):
         ...
 
 
+DIALECTS: tuple[Dialect, ...] = (
+    HermesDialect(),
+    PlainJsonDialect(),
+)
+"""All of them, in the order in which a template is asked: the more telling marks first."""
+
+
 def dialect_for(chat_template: str | None) -> Dialect:
     """The dialect whose calls the template prints; Hermes when it prints none that is known."""
     template = chat_template or ""
-    prints_bare_call = '"name"' in template and '"parameters"' in template
-    if "tools" in template and CALL_OPEN not in template and prints_bare_call:
-        return PlainJsonDialect()
+    for dialect in DIALECTS:
+        if dialect.speaks(template):
+            return dialect
     return HermesDialect()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.call_json import call_object
+from cachefriendly.tools.call_json import call_object, read_call
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner
-from cachefriendly.tools.stream import ReplyParser, held_back
+from cachefriendly.tools.marked import MarkedParser
+from cachefriendly.tools.native import NativeDialect, tool_line
+from cachefriendly.tools.stream import THINK, Reasoning, held_back
 
 __all__ = ["HermesDialect", "HermesParser"]
 
@@ -36,11 +37,14 @@ Use one such block for each call. The results come back between <tool_response> 
 </tool_response>."""
 
 
-class HermesDialect:
+class HermesDialect(NativeDialect):
     """Calls in ``<tool_call>``, results in ``<tool_response>``; the fallback for any template."""
 
     name = "hermes"
-    markers = (CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE)
+    structure = (CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE)
+
+    def speaks(self, template: str) -> bool:
+        return "tools" in template and CALL_OPEN in template
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""
@@ -56,29 +60,19 @@ class HermesDialect:
         return f"{RESULT_OPEN}\n{message.content}\n{RESULT_CLOSE}"
 
     def parser(
-        self, *, id_seed: str, tool_names: Sequence[str] = (), reasoning_open: bool = False
+        self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
     ) -> HermesParser:
-        """A parser for one reply. The markers say what a call is, so the names are not needed."""
-        return HermesParser(id_seed=id_seed, reasoning_open=reasoning_open)
+        """A parser for one reply. The markers say what a call is, so tools are not needed."""
+        return HermesParser(
+            id_seed=id_seed, reasoning=self.reasoning, reasoning_open=reasoning_open
+        )
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
         """Exactly one call of one of these tools, or one or more of them when ``many``."""
         return calls_grammar(tools, markers=(CALL_OPEN, CALL_CLOSE), many=many)
 
 
-def tool_line(tool: Tool) -> str:
-    """A tool as one line of JSON.
-
-    The schema's keys are sorted: a store that reorders keys (jsonb) costs no ids.
-    """
-    schema = json.dumps(tool.parameters, ensure_ascii=False, sort_keys=True)
-    head = json.dumps(
-        {"name": tool.name, "description": tool.description}, ensure_ascii=False
-    ).removesuffix("}")
-    return f'{{"type": "function", "function": {head}, "parameters": {schema}}}}}'
-
-
-class HermesParser(ReplyParser):
+class HermesParser(MarkedParser):
     """Text outside the markers is content, whitespace before a call is not.
 
     A closing marker inside a JSON string belongs to the string, unless the JSON never becomes
@@ -86,48 +80,27 @@ class HermesParser(ReplyParser):
     string ends a call whose closing marker is missing.
     """
 
-    def __init__(self, *, id_seed: str, reasoning_open: bool = False) -> None:
-        super().__init__(id_seed=id_seed, reasoning_open=reasoning_open)
-        self._scanner: JsonScanner | None = None
+    def __init__(
+        self, *, id_seed: str, reasoning: Reasoning | None = THINK, reasoning_open: bool = False
+    ) -> None:
+        super().__init__(
+            id_seed=id_seed, opens=(CALL_OPEN,), reasoning=reasoning, reasoning_open=reasoning_open
+        )
+        self._scanner = JsonScanner()
         self._scanned = 0
 
-    def _answer(self, final: bool) -> None:
-        more = True
-        while more:
-            more = self._text(final) if self._scanner is None else self._call(final, self._scanner)
-
-    def _text(self, final: bool) -> bool:
-        """Consume text up to the next call; True when one begins."""
-        text, marker, rest = self._pending.partition(CALL_OPEN)
-        seen_call = bool(self._calls or self._invalid)
-        if seen_call and not self._content:
-            text = text.lstrip()
-        if marker:
-            self._emit_text(text.rstrip())
-            self._pending, self._scanner, self._scanned = rest, JsonScanner(), 0
-            return True
-        if final:
-            self._emit_text("" if seen_call and text.isspace() else text)
-            self._pending = ""
-            return False
-        settled = text[: len(text) - held_back(text, CALL_OPEN)].rstrip()
-        self._emit_text(settled)
-        self._pending = text[len(settled) :]
-        return False
-
-    def _call(self, final: bool, scanner: JsonScanner) -> bool:
-        """Scan the body of a call; True when it ended and text follows."""
-        body = self._pending
+    def _call(self, final: bool) -> bool:
+        body, scanner = self._pending, self._scanner
         while self._scanned < len(body):
             at = self._scanned
             if not scanner.in_string and body[at] == "<":
                 if body.startswith(CALL_CLOSE, at):
-                    return self._end_call(at, at + len(CALL_CLOSE))
+                    return self._end(at, at + len(CALL_CLOSE))
                 if body.startswith(CALL_OPEN, at):
-                    return self._end_call(at, at)
+                    return self._end(at, at)
                 if held_back(body[at:], CALL_OPEN, CALL_CLOSE) == len(body) - at:
                     whole = scanner.status == "done"
-                    return final and self._end_call(at, len(body), whole=whole)
+                    return final and self._end(at, len(body), whole=whole)
             was_sound = scanner.status != "bad"
             scanner.push(body[at])
             self._scanned += 1
@@ -137,16 +110,14 @@ class HermesParser(ReplyParser):
             return False
         if scanner.status != "done" and self._end_at_first_close(len(body)):
             return True
-        return self._end_call(len(body), len(body), whole=scanner.status == "done")
+        return self._end(len(body), len(body), whole=scanner.status == "done")
 
     def _end_at_first_close(self, stop: int) -> bool:
         """The JSON is broken: was a closing marker taken for part of a string?"""
         at = self._pending.find(CALL_CLOSE, 0, stop)
-        return at >= 0 and self._end_call(at, at + len(CALL_CLOSE))
+        return at >= 0 and self._end(at, at + len(CALL_CLOSE))
 
-    def _end_call(self, body_stop: int, call_stop: int, *, whole: bool = True) -> bool:
-        raw = CALL_OPEN + self._pending[:call_stop]
-        self._emit_call(self._pending[:body_stop], raw, whole=whole)
-        self._pending = self._pending[call_stop:]
-        self._scanner = None
-        return True
+    def _end(self, body_stop: int, call_stop: int, *, whole: bool = True) -> bool:
+        body = self._pending[:body_stop]
+        self._scanner, self._scanned = JsonScanner(), 0
+        return self._end_call(call_stop, lambda: read_call(body), whole=whole)

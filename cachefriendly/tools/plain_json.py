@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, call_object, read_call
 from cachefriendly.tools.grammar import calls_grammar
-from cachefriendly.tools.hermes import tool_line
 from cachefriendly.tools.json_scan import JsonScanner
-from cachefriendly.tools.stream import ReplyParser
+from cachefriendly.tools.native import NativeDialect, tool_line
+from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
 __all__ = ["PlainJsonDialect", "PlainJsonParser"]
 
@@ -37,11 +37,13 @@ _NAME = re.compile(r'"name"\s*:\s*"([^"\\]*)"')
 _TAIL = re.compile(r"\s*(?:`{0,3})\s*")
 
 
-class PlainJsonDialect:
+class PlainJsonDialect(NativeDialect):
     """No markers; a reply is either text or exactly one call."""
 
     name = "plain_json"
-    markers: tuple[str, ...] = ()
+
+    def speaks(self, template: str) -> bool:
+        return all(text in template for text in ("tools", '"name"', '"parameters"'))
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""
@@ -51,17 +53,15 @@ class PlainJsonDialect:
         """The text of calls inside an assistant turn."""
         return "\n".join(call_object(call.name, call.arguments) for call in calls)
 
-    def render_result(self, message: Message) -> str:
-        """The text of a tool result; templates without tools get it as a user turn."""
-        name = f" of {message.name}" if message.name else ""
-        return f"Result{name}:\n{message.content}"
-
     def parser(
-        self, *, id_seed: str, tool_names: Sequence[str] = (), reasoning_open: bool = False
+        self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
     ) -> PlainJsonParser:
-        """A parser for one reply; only objects that name one of ``tool_names`` are calls."""
+        """A parser for one reply; only objects that name one of ``tools`` are calls."""
         return PlainJsonParser(
-            id_seed=id_seed, tool_names=tool_names, reasoning_open=reasoning_open
+            id_seed=id_seed,
+            tool_names=[tool.name for tool in tools],
+            reasoning=self.reasoning,
+            reasoning_open=reasoning_open,
         )
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
@@ -73,9 +73,14 @@ class PlainJsonParser(ReplyParser):
     """Holds the reply back while it may be one JSON object that calls a known tool."""
 
     def __init__(
-        self, *, id_seed: str, tool_names: Sequence[str] = (), reasoning_open: bool = False
+        self,
+        *,
+        id_seed: str,
+        tool_names: Sequence[str] = (),
+        reasoning: Reasoning | None = THINK,
+        reasoning_open: bool = False,
     ) -> None:
-        super().__init__(id_seed=id_seed, reasoning_open=reasoning_open)
+        super().__init__(id_seed=id_seed, reasoning=reasoning, reasoning_open=reasoning_open)
         self._names = frozenset(tool_names)
         self._kind: Literal["open", "object", "broken call", "text"] = (
             "open" if self._names else "text"

@@ -8,19 +8,51 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from cachefriendly.events import ReasoningDelta, TextDelta, ToolCallReady
 from cachefriendly.messages import InvalidToolCall, ToolCall
 from cachefriendly.tools.call_json import BrokenCall, read_call
 
-__all__ = ["THINK_CLOSE", "THINK_OPEN", "ParsedReply", "ReplyEvent", "ReplyParser", "held_back"]
+__all__ = [
+    "THINK",
+    "THINK_CLOSE",
+    "THINK_OPEN",
+    "ParsedReply",
+    "ReadCall",
+    "Reasoning",
+    "ReplyEvent",
+    "ReplyParser",
+    "held_back",
+]
 
 ReplyEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallReady
+ReadCall: TypeAlias = Callable[[], tuple[str, Mapping[str, Any]]]
+"""Gives a call's name and arguments, or raises `BrokenCall`."""
 
 THINK_OPEN = "<think>"
 THINK_CLOSE = "</think>"
+
+
+@dataclass(frozen=True, slots=True)
+class Reasoning:
+    """The texts around the reasoning that a reply begins with."""
+
+    open: str
+    close: str
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        return self.open, self.close
+
+    def left_open(self, prompt: str) -> bool:
+        """Whether a prompt opens reasoning and leaves it open."""
+        return prompt.rfind(self.open) > prompt.rfind(self.close)
+
+
+THINK = Reasoning(THINK_OPEN, THINK_CLOSE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +68,7 @@ class ParsedReply:
 
 def held_back(text: str, *markers: str) -> int:
     """How many characters at the end of ``text`` may be the beginning of one of the markers."""
-    longest = min(len(text), max(map(len, markers)) - 1)
+    longest = min(len(text), max(map(len, markers), default=1) - 1)
     for size in range(longest, 0, -1):
         end = text[-size:]
         if any(len(marker) > size and marker.startswith(end) for marker in markers):
@@ -47,18 +79,22 @@ def held_back(text: str, *markers: str) -> int:
 class ReplyParser(ABC):
     """Incremental parser of one reply; a dialect says what a call looks like.
 
-    A ``<think>`` block at the start (or one that the generation prompt opened:
-    ``reasoning_open``) is reasoning, without the whitespace around it; an unclosed block reaches
-    to the end of the reply. The `TextDelta` texts add up to the content.
+    A block of ``reasoning`` at the start (or one that the generation prompt opened:
+    ``reasoning_open``) is kept apart, without the whitespace around it; an unclosed block reaches
+    to the end of the reply. With ``reasoning=None`` the whole reply is the dialect's to read.
+    The `TextDelta` texts add up to the content.
     """
 
-    def __init__(self, *, id_seed: str, reasoning_open: bool = False) -> None:
+    def __init__(
+        self, *, id_seed: str, reasoning: Reasoning | None = THINK, reasoning_open: bool = False
+    ) -> None:
         self._id_seed = id_seed
+        self._opening, self._closing = (reasoning or THINK).texts
         self._pending = ""
-        self._stage: Literal["start", "reasoning", "answer"] = (
-            "reasoning" if reasoning_open else "start"
-        )
-        self._skip_space = reasoning_open
+        self._stage: Literal["start", "reasoning", "answer"] = "answer"
+        if reasoning is not None:
+            self._stage = "reasoning" if reasoning_open else "start"
+        self._skip_space = self._stage == "reasoning"
         self._events: list[ReplyEvent] = []
         self._content: list[str] = []
         self._reasoning: list[str] = []
@@ -87,17 +123,36 @@ class ReplyParser(ABC):
     def _answer(self, final: bool) -> None:
         """Consume ``self._pending`` as far as it is settled; wholly when ``final``."""
 
+    @property
+    def _seen_call(self) -> bool:
+        return bool(self._calls or self._invalid)
+
     def _emit_text(self, text: str) -> None:
         if text:
             self._content.append(text)
             self._events.append(TextDelta(text))
 
+    def _emit_reasoning(self, text: str) -> None:
+        if text:
+            self._reasoning.append(text)
+            self._events.append(ReasoningDelta(text))
+
     def _emit_call(self, body: str, raw: str, *, whole: bool = True) -> None:
-        """Record the call in ``body``; ``raw`` is its text as generated."""
+        """Record the call in ``body``, a JSON object; ``raw`` is its text as generated."""
+        self._emit(lambda: read_call(body), raw, whole=whole)
+
+    def _emit(self, read: ReadCall, raw: str, *, whole: bool = True, call_id: str = "") -> None:
+        """Record the call that ``read`` reads from ``raw``, its text as generated.
+
+        ``call_id``: the id that the model wrote; it is made one of our own where it is missing
+        or taken. Not ``whole``: a broken call is broken because the reply ended inside it.
+        """
         number = len(self._calls) + len(self._invalid)
-        call_id = "call_" + _digest(self._id_seed, number)
+        taken = {call.id for call in self._calls} | {call.id for call in self._invalid}
+        if not call_id or call_id in taken:
+            call_id = self._new_id(_digest(self._id_seed, number))
         try:
-            name, arguments = read_call(body)
+            name, arguments = read()
         except BrokenCall as problem:
             reason = str(problem) if whole else f"the reply ended inside the call ({problem})"
             self._invalid.append(InvalidToolCall(raw, reason, name=problem.name, id=call_id))
@@ -105,6 +160,10 @@ class ReplyParser(ABC):
         call = ToolCall(name, arguments, id=call_id)
         self._events.append(ToolCallReady(index=len(self._calls), call=call))
         self._calls.append(call)
+
+    def _new_id(self, digest: str) -> str:
+        """An id for a call from a hexadecimal digest that no other call of the reply has."""
+        return "call_" + digest
 
     def _drain(self) -> list[ReplyEvent]:
         events, self._events = self._events, []
@@ -123,19 +182,17 @@ class ReplyParser(ABC):
 
     def _look_for_reasoning(self, final: bool) -> None:
         text = self._pending.lstrip()
-        if text.startswith(THINK_OPEN):
-            self._pending = text.removeprefix(THINK_OPEN)
+        if text.startswith(self._opening):
+            self._pending = text.removeprefix(self._opening)
             self._stage, self._skip_space = "reasoning", True
-        elif final or not THINK_OPEN.startswith(text):
+        elif final or not self._opening.startswith(text):
             self._stage = "answer"
 
     def _reason(self, final: bool) -> None:
-        thought, close, rest = self._pending.partition(THINK_CLOSE)
-        held = 0 if close or final else held_back(thought, THINK_CLOSE)
+        thought, close, rest = self._pending.partition(self._closing)
+        held = 0 if close or final else held_back(thought, self._closing)
         settled = thought[: len(thought) - held].rstrip()
-        if settled:
-            self._reasoning.append(settled)
-            self._events.append(ReasoningDelta(settled))
+        self._emit_reasoning(settled)
         if close:
             self._pending = rest.lstrip()
             self._stage, self._skip_space = "answer", not self._pending

@@ -49,7 +49,10 @@ def any_vocabulary(request: pytest.FixtureRequest, demo_tokenizer: Any) -> tuple
     if request.param != "ordinary text":
         special = request.param == "special"
         tokenizer.add_tokens(
-            [AddedToken(text, special=special, normalized=False) for text in HermesDialect.markers],
+            [
+                AddedToken(text, special=special, normalized=False)
+                for text in HermesDialect.structure
+            ],
             special_tokens=special,
         )
     return Vocabulary.from_tokenizer(tokenizer, len(tokenizer)), tokenizer
@@ -75,7 +78,7 @@ def test_a_forced_call_is_read_back_and_valid(
     for seed in range(6):
         ids = sample(GrammarMatcher(spec, vocabulary, max_tokens=budget), vocabulary, seed)
         assert len(ids) <= budget
-        parser = dialect.parser(id_seed="x", tool_names=tuple(SCHEMAS))
+        parser = dialect.parser(id_seed="x", tools=TOOLS)
         parser.feed(tokenizer.decode(ids, clean_up_tokenization_spaces=False))
         reply = parser.finish()
         (call,) = reply.tool_calls

@@ -56,7 +56,9 @@ BROKEN = {
 
 
 def make() -> ReplyParser:
-    return PlainJsonDialect().parser(id_seed="seed", tool_names=("add", "other"))
+    return PlainJsonDialect().parser(
+        id_seed="seed", tools=[Tool("add", "", {}), Tool("other", "", {})]
+    )
 
 
 @pytest.mark.parametrize("case", CALLS)
@@ -107,7 +109,7 @@ def test_rendered_calls_are_read_back(parse: Parse) -> None:
     arguments: dict[str, Any] = {"q": 'é "{"', "n": 1.5}
     reply = parse(make(), [dialect.render_calls([ToolCall("add", arguments)])])
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [("add", arguments)]
-    assert dialect.markers == ()
+    assert dialect.structure == ()
     assert "add" in dialect.describe([Tool("add", "Adds.", {})])
     assert dialect.render_result(Message("tool", "3", name="add")) == "Result of add:\n3"
 

@@ -1,0 +1,95 @@
+"""What the dialects share: the tools in words for templates that know none, markers, plain text."""
+
+from __future__ import annotations
+
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.rows import GrammarSpec
+from cachefriendly.tools.plain_text import PlainTextParser
+from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
+
+__all__ = ["NativeDialect", "tool_line"]
+
+_INTRODUCTION = """\
+# Tools
+
+You can use the tools below to help with the user's request. Each line is one tool, given as a \
+JSON object with the JSON Schema of its arguments:
+"""
+_INSTRUCTIONS = """
+
+To use a tool, reply with its name and its arguments in this form:
+"""
+_EXAMPLE = ToolCall("the_name_of_the_tool", {"argument": "value"})
+
+
+@dataclass(frozen=True)
+class NativeDialect(ABC):
+    """Base of the dialects; `cachefriendly.tools.dialect.Dialect` is the contract.
+
+    ``structure`` are the texts that are structure beside those of the reasoning.
+    """
+
+    reasoning: Reasoning | None = THINK
+
+    name: ClassVar[str]
+    structure: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        return (*self.structure, *(self.reasoning.texts if self.reasoning else ()))
+
+    @abstractmethod
+    def speaks(self, template: str) -> bool: ...
+
+    @abstractmethod
+    def render_calls(self, calls: Sequence[ToolCall]) -> str: ...
+
+    @abstractmethod
+    def parser(
+        self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
+    ) -> ReplyParser: ...
+
+    @abstractmethod
+    def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec: ...
+
+    def describe(self, tools: Sequence[Tool]) -> str:
+        """The block for the end of a system message: the tools, one per line, in this order."""
+        lines = "\n".join(map(tool_line, tools))
+        return _INTRODUCTION + lines + _INSTRUCTIONS + self.render_calls([_EXAMPLE])
+
+    def render_result(self, message: Message) -> str:
+        """The text of a tool result; templates without tools get it as a user turn."""
+        name = f" of {message.name}" if message.name else ""
+        return f"Result{name}:\n{message.content}"
+
+    def text_parser(self, *, id_seed: str, reasoning_open: bool = False) -> ReplyParser:
+        """A parser for a reply that holds no calls."""
+        return PlainTextParser(
+            id_seed=id_seed, reasoning=self.reasoning, reasoning_open=reasoning_open
+        )
+
+    def opens_reasoning(self, prompt: str) -> bool:
+        """Whether the prompt leaves a block of reasoning open."""
+        return self.reasoning is not None and self.reasoning.left_open(prompt)
+
+    def call_id(self, call_id: str) -> str:
+        """A call's id in the form the templates take; equal ids stay equal."""
+        return call_id
+
+
+def tool_line(tool: Tool) -> str:
+    """A tool as one line of JSON.
+
+    The schema's keys are sorted: a store that reorders keys (jsonb) costs no ids.
+    """
+    schema = json.dumps(tool.parameters, ensure_ascii=False, sort_keys=True)
+    head = json.dumps(
+        {"name": tool.name, "description": tool.description}, ensure_ascii=False
+    ).removesuffix("}")
+    return f'{{"type": "function", "function": {head}, "parameters": {schema}}}}}'
