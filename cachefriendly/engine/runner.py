@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import cache_argument, text_config
+from cachefriendly.engine.rope import RopeControl
 from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.attention import PassThroughCache
@@ -32,6 +33,8 @@ class PackedRunner:
         self.forwards = 0
         self.tokens = 0
         self._takeover = Takeover(model)
+        self._rope = RopeControl(model)
+        self.regimes = self._rope.regimes
         self._slots = SlotTable()
         self._cache_argument = cache_argument(model)
         self._layers: int = text_config(model).num_hidden_layers
@@ -39,6 +42,7 @@ class PackedRunner:
         self._device: torch.device = embedding.weight.device
 
     def close(self) -> None:
+        self._rope.undo()
         self._takeover.undo()
 
     def forward(self, rows: Ordered[RowInput[Sequence]]) -> Tensor:
@@ -49,12 +53,14 @@ class PackedRunner:
 
         Raises:
             UnsupportedModel: attention did not see what it must; nothing was counted.
+            ValueError: the rows' lengths are of different rope regimes; nothing was counted.
         """
         if self.model.training:
             raise UnsupportedModel("the model is in training mode; call model.eval()")
+        length = self.regimes.common_length([row.whole for row in rows])
         plan, ids, positions, last = self._plan(rows)
         try:
-            with torch.inference_mode(), running(plan):
+            with torch.inference_mode(), running(plan), self._rope.length(length):
                 output = self.model(
                     input_ids=ids,
                     position_ids=positions,

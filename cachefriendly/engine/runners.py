@@ -18,11 +18,21 @@ S = TypeVar("S", bound=RowSequence)
 
 @dataclass(frozen=True, slots=True)
 class RowInput(Generic[S]):
-    """New tokens of one row. ``logits`` False: a prefill chunk that is not the prompt's last."""
+    """New tokens of one row. ``logits`` False: a prefill chunk that is not the prompt's last.
+
+    ``length``: tokens of the whole row, those still to come included (0: it ends with ``ids``).
+    Models whose keys depend on it make a chunk's keys for the row's whole length.
+    """
 
     sequence: S
     ids: Sequence[int]
     logits: bool = True
+    length: int = 0
+
+    @property
+    def whole(self) -> int:
+        """Tokens of the whole row."""
+        return max(self.length, self.sequence.length + len(self.ids))
 
 
 class Runner(Protocol[S]):
@@ -52,10 +62,15 @@ class Runner(Protocol[S]):
 
 @dataclass(frozen=True, slots=True)
 class RunnerChoice:
-    """Which runner a model gets. ``reason``: why not the packed one, in a sentence; else empty."""
+    """Which runner a model gets.
+
+    ``reason``: why not the packed one, in a sentence; else empty. ``step``: most tokens of a
+    fallback forward that continues a row, None for any number.
+    """
 
     kind: RunnerKind
     reason: str = ""
+    step: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
