@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, Self, TypeAlias
 
 from cachefriendly.errors import ConfigError, RequestError
 
-__all__ = ["EngineConfig", "HistoryPolicy", "Sampling"]
+__all__ = [
+    "Clock",
+    "EngineConfig",
+    "HistoryPolicy",
+    "OverflowPolicy",
+    "RunnerName",
+    "Sampling",
+]
 
 HistoryPolicy: TypeAlias = Literal["template", "exact", "append"]
+OverflowPolicy: TypeAlias = Literal["refuse", "drop_oldest", "sink_window"]
+RunnerName: TypeAlias = Literal["auto", "packed", "fallback"]
 Clock: TypeAlias = Literal["session", "day", "live"]
-_T = TypeVar("_T")
 
 
 def _refuse_unknown(cls: type[Any], options: Mapping[str, Any], error: type[ValueError]) -> None:
-    known = {f.name for f in dataclasses.fields(cls)}
-    unknown = sorted(set(options) - known)
-    if unknown:
-        raise error(f"unknown option {unknown[0]!r}; known: {', '.join(sorted(known))}")
+    known = sorted(f.name for f in dataclasses.fields(cls))
+    for name in sorted(set(options).difference(known)):
+        close = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(known)}"
+        raise error(f"unknown option {name!r}; {hint}")
 
 
 def _check_number(
@@ -57,9 +67,14 @@ class EngineConfig:
         max_rows: rows that run in one forward.
         default_max_tokens: new tokens when neither the call nor the model's generation config says.
         context_window: tokens per sequence; None takes the model's ``max_position_embeddings``.
+        overflow: what to do with a history longer than the context window; see docs/overflow.md.
         clock: what ``strftime_now`` in a template sees: frozen per conversation, per day, or live.
+        runner: which runner forwards the tokens: chosen at load, or one by force.
         threads: torch intra-op threads while the engine runs; None leaves torch's setting.
         check_model: run the shrunken-copy check at load (about a second).
+
+    Raises:
+        ConfigError: an option is unknown or out of range.
     """
 
     reuse: bool = True
@@ -69,19 +84,27 @@ class EngineConfig:
     max_rows: int = 32
     default_max_tokens: int = 512
     context_window: int | None = None
+    overflow: OverflowPolicy = "refuse"
     clock: Clock = "session"
+    runner: RunnerName = "auto"
     threads: int | None = None
     check_model: bool = True
+
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Refuse unknown names before ``__init__`` does, which would not say what was meant."""
+        _refuse_unknown(cls, options, ConfigError)
+        return object.__new__(cls)
 
     @classmethod
     def from_options(cls, **options: Any) -> EngineConfig:
         """Build from loose keyword options; an unknown name raises `ConfigError`."""
-        _refuse_unknown(cls, options, ConfigError)
         return cls(**options)
 
     def __post_init__(self) -> None:
         _check_choice("history", self.history, ("template", "exact", "append"))
+        _check_choice("overflow", self.overflow, ("refuse", "drop_oldest", "sink_window"))
         _check_choice("clock", self.clock, ("session", "day", "live"))
+        _check_choice("runner", self.runner, ("auto", "packed", "fallback"))
         for name in ("kv_bytes", "max_batch_tokens", "max_rows", "default_max_tokens"):
             _check_count(name, getattr(self, name), low=1, error=ConfigError)
         for name in ("context_window", "threads"):
@@ -111,10 +134,14 @@ class Sampling:
     stop_token_ids: tuple[int, ...] = ()
     extra: Mapping[str, Any] = field(default_factory=dict)
 
+    def __new__(cls, *_: Any, **options: Any) -> Self:
+        """Refuse unknown names before ``__init__`` does, which would not say what was meant."""
+        _refuse_unknown(cls, options, RequestError)
+        return object.__new__(cls)
+
     @classmethod
     def from_options(cls, **options: Any) -> Sampling:
         """Build from loose keyword options; an unknown name raises `RequestError`."""
-        _refuse_unknown(cls, options, RequestError)
         return cls(**options)
 
     def __post_init__(self) -> None:

@@ -40,6 +40,7 @@ class MissReason(str, Enum):
     ARGUMENTS_CHANGED = "template arguments or clock changed"
     ROPE_REGIME_CHANGED = "rope regime changed"
     NOT_CROPPABLE = "not croppable"
+    HISTORY_CUT = "history cut to fit"
     REUSE_OFF = "reuse is off"
 
 
@@ -65,7 +66,7 @@ class CacheReport:
     forwarded by `Engine.prefill` since the last call of this session; they count as reused here.
     ``generated_tokens`` counts sampled ids, the stop token included. ``forwarded_tokens`` is what
     entered the model's embedding for this call: ``prefilled_tokens`` plus the generated ids that
-    were fed back.
+    were fed back. ``dropped_messages`` of the request were left out by the overflow policy.
     """
 
     prompt_tokens: int
@@ -76,6 +77,7 @@ class CacheReport:
     background_prefilled_tokens: int = 0
     drafted_tokens: int = 0
     rejected_tokens: int = 0
+    dropped_messages: int = 0
     ttft_s: float = 0.0
     total_s: float = 0.0
     losses: tuple[Loss, ...] = ()

@@ -90,10 +90,12 @@ def test_stop_token_ids_must_be_ids() -> None:
 
 
 def test_unknown_options(demo_engine: Engine) -> None:
-    with pytest.raises(RequestError, match=r"unknown option 'temprature'; known: .*temperature"):
-        Sampling.from_options(temprature=1)
-    with pytest.raises(ConfigError, match=r"unknown option 'reus'; known: .*reuse"):
-        EngineConfig.from_options(reus=True)
+    with pytest.raises(RequestError, match=r"'temprature'; did you mean 'temperature'\?"):
+        Sampling(temprature=1)
+    with pytest.raises(ConfigError, match=r"unknown option 'kv_byte'; did you mean 'kv_bytes'\?"):
+        EngineConfig(kv_byte=3)
+    with pytest.raises(ConfigError, match=r"unknown option 'colour'; known: .*reuse"):
+        EngineConfig.from_options(colour="red")
     with pytest.raises(RequestError, match="unknown generation option 'penalty'"):
         chat(demo_engine, HELLO, sampling=Sampling(extra={"penalty": 2}))
 
