@@ -2,101 +2,110 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
-from typing import Any
+import warnings
+from collections.abc import Iterator
 
 import torch
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.utils import logging
+
+from cachefriendly.engine.small_config import SMALL, Sizes, small_config
+from cachefriendly.errors import UnsupportedModel
 
 __all__ = ["LONG_ROW", "shrunken_copy"]
 
-WINDOW = 8
 LONG_ROW = 37
-VOCABULARY = 320
-
-# Fields by what they size; those a configuration does not have are left out. ``head_dim`` stays:
-# rope tables and MRoPE sections are made for it.
-_SMALLER = {
-    "intermediate_size": 96,
-    "ffn_hidden_size": 96,
-    "n_inner": 96,
-    "moe_intermediate_size": 32,
-    "shared_expert_intermediate_size": 32,
-    "mlp_dim": 96,
-    "vocab_size": VOCABULARY,
-    "vocab_size_per_layer_input": VOCABULARY,
-    "num_experts": 4,
-    "num_local_experts": 4,
-    "n_routed_experts": 4,
-    "n_group": 1,
-    "topk_group": 1,
-    "num_experts_per_tok": 2,
-    "sliding_window": WINDOW,
-    "attention_chunk_size": WINDOW,
-    "first_k_dense_replace": 1,
-}
-_LAYER_COUNTS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")
-_TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+MOST_PARAMETERS = 120_000_000  # 0.5 GB; three times what common models shrink to
 
 
-def shrunken_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """The architecture of ``model`` with 2-4 layers covering every layer kind, in float32, eager.
+def shrunken_copy(
+    model: PreTrainedModel | PreTrainedConfig,
+    model_class: type[PreTrainedModel] | None = None,
+    *,
+    sizes: Sizes = SMALL,
+    seed: int = 0,
+) -> PreTrainedModel:
+    """The architecture with 2-4 layers covering every layer kind, in float32, eager, on the CPU.
 
-    ``initializer_range`` is 0.1: at the usual 0.02 a wrong cached token often goes unseen.
+    Weights are random and as large as they must be for a wrong cached token to be seen: at the
+    usual 0.02 it often is not. Model, configuration and random state are left as they were.
+
+    Args:
+        model: a model, or a configuration together with ``model_class``.
+        sizes: what the copy's windows, vocabulary and layers shall be.
+        seed: of the weights.
+
+    Raises:
+        UnsupportedModel: no small copy of this architecture builds and runs.
     """
-    config = copy.deepcopy(model.config)
+    if isinstance(model, PreTrainedConfig):
+        config, built = model, model_class
+    else:
+        config, built = model.config, model_class or type(model)
+    if built is None:
+        raise TypeError("a configuration needs the model class to build")
+    config = _for_class(config, built)
+    failures = []
+    for widths in (True, False):
+        try:
+            return _build(built, small_config(config, sizes, widths=widths), seed)
+        except Exception as failure:  # whatever a model's own code raises on a size it dislikes
+            failures.append(f"{type(failure).__name__}: {_first_line(failure)}")
+    raise UnsupportedModel(
+        f"no small copy of {built.__name__} could be made to check it on: with small layers "
+        f"{failures[0]}; with its own layer sizes {failures[1]}"
+    )
+
+
+def _for_class(config: PreTrainedConfig, built: type[PreTrainedModel]) -> PreTrainedConfig:
+    """A text-only class is registered for some configurations that nest the text's."""
     text = config.get_text_config(decoder=True)
-    if hasattr(config, "quantization_config"):
-        del config.quantization_config
-    _shrink(text)
-    generator_state = torch.get_rng_state()
-    try:
-        torch.manual_seed(0)
-        small: PreTrainedModel = type(model)._from_config(
-            config, attn_implementation="eager", dtype=torch.float32
-        )
-    finally:
-        torch.set_rng_state(generator_state)
-    small.eval()
+    wanted = getattr(built, "config_class", None)
+    return text if type(text) is wanted and type(config) is not wanted else config
+
+
+def _build(built: type[PreTrainedModel], config: PreTrainedConfig, seed: int) -> PreTrainedModel:
+    """Build and run one row, so that sizes that do not fit together are found here."""
+    with _quiet():
+        with torch.device("meta"):
+            weightless = built._from_config(copy.deepcopy(config), dtype=torch.float32)
+        _refuse_large(weightless)
+        with torch.random.fork_rng(devices=[]), torch.device("cpu"):
+            torch.manual_seed(seed)
+            small: PreTrainedModel = built._from_config(
+                config, attn_implementation="eager", dtype=torch.float32
+            )
+        small.eval()
+        with torch.inference_mode():
+            logits = small(input_ids=torch.arange(1, 13)[None], use_cache=False).logits
+    if not bool(logits.isfinite().all()):
+        raise UnsupportedModel("random weights give logits that are not finite")
     return small
 
 
-def _shrink(text: Any) -> None:
-    heads = text.num_attention_heads
-    kv_heads = getattr(text, "num_key_value_heads", None) or heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // heads
-    small_kv = min(kv_heads, 2)
-    small_heads = small_kv * (heads // kv_heads)
-    _set(text, "num_attention_heads", small_heads)
-    _set(text, "num_key_value_heads", small_kv)
-    _set(text, "hidden_size", small_heads * head_dim)
-    for name, value in _SMALLER.items():
-        if isinstance(getattr(text, name, None), int):
-            _set(text, name, min(value, getattr(text, name)) if name != "sliding_window" else value)
-    for name in _TOKEN_IDS:
-        _set(text, name, None)
-    text.initializer_range = 0.1
-    _fewer_layers(text)
+def _refuse_large(weightless: PreTrainedModel) -> None:
+    parameters = sum(p.numel() for p in weightless.parameters())
+    if parameters > MOST_PARAMETERS:
+        raise UnsupportedModel(
+            f"the copy would have {parameters:,} parameters, more than {MOST_PARAMETERS:,}"
+        )
 
 
-def _fewer_layers(text: Any) -> None:
-    kinds = getattr(text, "layer_types", None)
-    kept = 3
-    if kinds:
-        chosen = _covering(list(kinds))
-        text.layer_types = [kinds[index] for index in chosen]
-        kept = len(chosen)
-    for name in _LAYER_COUNTS:
-        if isinstance(getattr(text, name, None), int):
-            _set(text, name, kept)
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Odd sizes make transformers warn; the user did not choose them."""
+    verbosity = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(verbosity)
 
 
-def _covering(kinds: list[str]) -> list[int]:
-    """First and second layer of each kind, in order; at least two layers."""
-    chosen = [i for i, kind in enumerate(kinds) if kinds[:i].count(kind) < 2]
-    return chosen if len(chosen) >= 2 else list(range(min(3, len(kinds))))
-
-
-def _set(text: Any, name: str, value: Any) -> None:
-    if hasattr(text, name):
-        setattr(text, name, value)
+def _first_line(failure: Exception) -> str:
+    lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
+    return " ".join(lines[:2])[:200]
