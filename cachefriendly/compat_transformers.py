@@ -18,18 +18,37 @@ from cachefriendly.errors import RequestError
 
 __all__ = [
     "cache_argument",
+    "forward_arguments",
     "generation_config_for",
     "is_checkpointing",
     "logits_processors",
     "out_of_memory",
+    "returned_cache",
     "stop_ids",
     "text_config",
 ]
 
 
+# ``past_key_values`` until 5.23, ``cache`` from 5.24 on; Mamba's was ``cache_params``, RWKV's is
+# ``state``. Outputs carry old names beside the new one, so the newest comes first.
+_CACHE_NAMES = ("cache", "past_key_values", "cache_params", "state")
+
+
 def cache_argument(model: PreTrainedModel) -> str:
-    """Name of forward's cache argument: ``past_key_values`` until 5.23, ``cache`` from 5.24 on."""
-    return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
+    """Name of forward's cache argument."""
+    taken = forward_arguments(model)
+    return next((name for name in _CACHE_NAMES if name in taken), "past_key_values")
+
+
+def forward_arguments(model: PreTrainedModel) -> frozenset[str]:
+    """Names that the model's forward takes."""
+    return frozenset(inspect.signature(model.forward).parameters)
+
+
+def returned_cache(output: Any) -> Any:
+    """The cache that a forward returned, or None."""
+    found = (getattr(output, name, None) for name in _CACHE_NAMES)
+    return next((cache for cache in found if cache is not None), None)
 
 
 def is_checkpointing(model: PreTrainedModel) -> bool:

@@ -109,15 +109,20 @@ def _check_threads() -> Check:
 
 
 def _check_exactness(model: str) -> Check:
-    from cachefriendly.engine.selfcheck import check_architecture
+    from cachefriendly.engine.selfcheck import choose_runner
     from cachefriendly.size import weightless_model
 
     built = weightless_model(model)
     name = type(built).__name__
     try:
-        check_architecture(built)
+        choice = choose_runner(built)
     except CacheFriendlyError as error:
         return Check("architecture", "fail", name, str(error))
+    if choice.kind == "fallback":
+        found = f"{name} gives the logits of a cold run on the fallback runner, one row at a time"
+        return Check(
+            "architecture", "note", found, f"the packed runner refuses it: {choice.reason}"
+        )
     return Check("architecture", "ok", f"{name} gives the logits of a cold run on a small copy")
 
 

@@ -92,10 +92,18 @@ def test_doctor_passes_a_llama(tmp_path):
 
 
 def test_doctor_refuses_a_model_that_is_not_exact(tmp_path):
-    path = saved(tmp_path, tiny_model("bloom"), byte_tokenizer())
+    path = saved(tmp_path, tiny_model("bert", is_decoder=False), byte_tokenizer())
     check = verdicts(doctor.check_model(path))["architecture"]
     assert check.verdict == "fail"
-    assert "Bloom" in check.advice
+    assert "Bert" in check.advice
+
+
+def test_doctor_says_why_a_model_runs_row_by_row(tmp_path):
+    path = saved(tmp_path, tiny_model("bloom"), byte_tokenizer())
+    check = verdicts(doctor.check_model(path))["architecture"]
+    assert check.verdict == "note"
+    assert "fallback runner" in check.found
+    assert "attention interface" in check.advice
 
 
 def test_doctor_says_when_turns_are_plain_text(tmp_path):

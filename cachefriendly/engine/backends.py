@@ -7,9 +7,11 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from cachefriendly.config import EngineConfig
+from cachefriendly.engine.fallback import FallbackRunner
 from cachefriendly.engine.runner import PackedRunner
 from cachefriendly.engine.runners import Backend, RunnerChoice
 from cachefriendly.store.manager import KVCacheManager
+from cachefriendly.store.snapshots import SnapshotStore
 
 __all__ = ["open_backend"]
 
@@ -18,5 +20,8 @@ def open_backend(
     model: PreTrainedModel, config: EngineConfig, choice: RunnerChoice
 ) -> Backend[Any]:
     """A runner on the model and its store; what a sequence is stays between the two."""
-    store = KVCacheManager(config.kv_bytes, reuse=config.reuse)
-    return Backend(choice, PackedRunner(model), store)
+    if choice.kind == "fallback":
+        snapshots = SnapshotStore(config.kv_bytes, reuse=config.reuse)
+        return Backend(choice, FallbackRunner(model, step=choice.step), snapshots)
+    extents = KVCacheManager(config.kv_bytes, reuse=config.reuse)
+    return Backend(choice, PackedRunner(model), extents)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import sys
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from transformers import PreTrainedModel
@@ -12,8 +14,9 @@ from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.config import EngineConfig
 from cachefriendly.engine.backends import open_backend
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.runners import RowInput, RunnerChoice, RunnerKind
+from cachefriendly.engine.runners import Backend, RowInput, RunnerChoice, RunnerKind
 from cachefriendly.engine.scheduler import Batch, Scheduler, Work
+from cachefriendly.engine.selfcheck import choose_fallback
 from cachefriendly.engine.weights import WeightsWatch
 from cachefriendly.errors import CacheFriendlyError, Cancelled, RowFailed, UnsupportedModel
 
@@ -46,16 +49,23 @@ class Core:
         config: EngineConfig,
         choice: RunnerChoice | None = None,
     ) -> None:
-        backend = open_backend(model, config, choice or RunnerChoice("packed"))
-        self.choice, self.runner, self.cache = backend.choice, backend.runner, backend.store
+        self._model = model
+        self._config = config
         self.scheduler = Scheduler(
             max_batch_tokens=config.max_batch_tokens,
             max_rows=config.max_rows,
             share=config.reuse,
         )
+        self._use(open_backend(model, config, choice or RunnerChoice("packed")))
         self._weights = WeightsWatch(model)
         self._generation = 0
         self._outdated: set[str] = set()  # spaces of older weights that rows still held
+
+    def _use(self, backend: Backend[Any]) -> None:
+        self.choice, self.runner, self.cache = backend.choice, backend.runner, backend.store
+        if self.choice.step is not None:
+            # Only a row's first forward is a fast one: a long prompt goes into it whole.
+            self.scheduler.budget = sys.maxsize
 
     def add(self, row: Row) -> None:
         self.scheduler.add(row)
@@ -70,9 +80,12 @@ class Core:
         self._watch(self._weights.changed())
         self._admit()
         batch = self.scheduler.batch()
+        runner = self.runner
         for part in self._parts(batch):
             for done, logits in self._forward(part):
                 self._advance(done, logits)
+            if self.runner is not runner:
+                break  # every row begins anew on the other one
         self.cache.make_room()
 
     def fail_all(self, error: BaseException) -> None:
@@ -136,8 +149,7 @@ class Core:
         try:
             return [(batch, self._run(batch))]
         except UnsupportedModel as error:
-            for work in batch:
-                self._end(work.row, error)
+            self._unsupported(batch, error)
             return []
         except BaseException as error:  # a hook of the owner's may raise anything
             if out_of_memory(error):
@@ -151,12 +163,45 @@ class Core:
         for work in batch:
             try:
                 done.append(self._alone(work))
+            except UnsupportedModel as error:
+                self._unsupported(batch, error)
+                return done
             except BaseException as error:
                 kind = type(error).__name__
                 failure = RowFailed(f"the forward of this call failed: {kind}: {error}")
                 failure.__cause__ = error
                 self._end(work.row, failure)
         return done
+
+    def _unsupported(self, batch: Batch, error: UnsupportedModel) -> None:
+        """The runner cannot do this exactly: all rows go on with the other, or these end."""
+        try:
+            self._move(error)
+        except UnsupportedModel as final:
+            for work in batch:
+                self._end(work.row, final)
+
+    def _move(self, error: UnsupportedModel) -> None:
+        """Take every row to the fallback runner, where it goes on from its own ids.
+
+        Raises:
+            UnsupportedModel: there is no other way than the one that failed.
+        """
+        packed = self.choice.kind == "packed" and self._config.runner == "auto"
+        if not packed or self._model.training:
+            raise error
+        choice = RunnerChoice("fallback", str(error))
+        if self._config.check_model:
+            choice = choose_fallback(self._model, choice.reason)
+        log.warning("the engine goes on with the fallback runner: %s", choice.reason)
+        before, rows = self.runner, list(self.scheduler.running)
+        for row in rows:
+            row.close()
+        self.close()
+        self._use(open_backend(self._model, self._config, choice))
+        self.runner.forwards, self.runner.tokens = before.forwards, before.tokens
+        for row in rows:
+            self._open(row)
 
     def _alone(self, work: Work) -> tuple[Batch, Tensor]:
         """One row's work, halved until it fits into memory."""
@@ -201,7 +246,12 @@ class Core:
             self._keep(row)
 
     def _keep(self, row: Row) -> None:
-        self.cache.keep(row.sequence, row.ids, row.space)
+        try:
+            self.cache.keep(row.sequence, row.ids, row.space)
+        except RuntimeError as error:  # keeping may copy
+            if not out_of_memory(error):
+                raise
+            self.cache.clear()
 
     def _drop_outdated(self) -> None:
         """What rows of older weights leased could not be dropped when the weights changed."""

@@ -24,13 +24,27 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
     lost = known - done.reused_tokens
     if lost <= 0:
         return built.losses
-    evicted = Loss(
-        MissReason.EVICTED,
-        tokens_lost=lost,
-        first_differing_token=done.reused_tokens,
-        fix="raise kv_bytes, keep fewer conversations at once, or call clear() less",
-    )
-    return (*built.losses, evicted)
+    held = min(known, max(done.common_tokens, done.reused_tokens))
+    losses = list(built.losses)
+    if held > done.reused_tokens:
+        losses.append(
+            Loss(
+                MissReason.NOT_CROPPABLE,
+                tokens_lost=held - done.reused_tokens,
+                first_differing_token=done.reused_tokens,
+                fix="this model's state is kept at the ends of messages only; go on from one",
+            )
+        )
+    if known > held:
+        losses.append(
+            Loss(
+                MissReason.EVICTED,
+                tokens_lost=known - held,
+                first_differing_token=held,
+                fix="raise kv_bytes, keep fewer conversations at once, or call clear() less",
+            )
+        )
+    return tuple(losses)
 
 
 _FIRST = Loss(MissReason.FIRST_CALL, 0, 0)

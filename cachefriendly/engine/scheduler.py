@@ -32,10 +32,13 @@ class Scheduler:
 
     Every decoding row gets its one token in every forward; what is left of the token budget goes
     to prefills in order of arrival.
+
+    Attributes:
+        budget: new tokens per forward, over all rows.
     """
 
     def __init__(self, *, max_batch_tokens: int, max_rows: int, share: bool = True) -> None:
-        self._budget = max_batch_tokens
+        self.budget = max_batch_tokens
         self._share = share
         self._max_rows = max_rows
         self.waiting: deque[Row] = deque()
@@ -75,7 +78,7 @@ class Scheduler:
         decoding = [row for row in self.running if row.decoding]
         prefilling = [row for row in self.running if not row.decoding]
         work = [Work(row, row.next_ids(1), True) for row in decoding]
-        left = max(self._budget - len(work), 0 if work else 1)
+        left = max(self.budget - len(work), 0 if work else 1)
         for row in prefilling:
             ids = row.next_ids(left)
             if not ids:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cachefriendly.engine.core import CoreStats
+from cachefriendly.engine.runners import RunnerKind
 from cachefriendly.store.contract import CacheStats
 
 __all__ = ["EngineStats"]
@@ -23,6 +24,11 @@ class EngineStats:
     hit_ratio: float
     core: CoreStats
     cache: CacheStats
+
+    @property
+    def runner(self) -> RunnerKind:
+        """Which runner the model runs on; ``core.runner_reason`` says why, if not the packed."""
+        return self.core.runner
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

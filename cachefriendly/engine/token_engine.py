@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from cachefriendly.engine.core import Core, CoreStats
 from cachefriendly.engine.loader import context_window_of
 from cachefriendly.engine.reply import Decoder
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.selfcheck import check_architecture
+from cachefriendly.engine.runners import RunnerChoice
+from cachefriendly.engine.selfcheck import choose_runner
 from cachefriendly.engine.worker import Worker
 from cachefriendly.errors import ContextOverflow, RequestError
 from cachefriendly.rows import GenerateRequest, RowDone, RowEvent
@@ -22,6 +24,7 @@ from cachefriendly.store.contract import CacheStats
 
 __all__ = ["TokenEngine"]
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -42,11 +45,24 @@ class TokenEngine:
         decoder: Callable[[], Decoder],
         config: EngineConfig,
     ) -> None:
-        if config.check_model:
-            check_architecture(model)
+        choice = self._choice(model, config)
+        if choice.kind == "fallback":
+            name = type(model).__name__
+            log.warning(
+                "%s runs on the fallback runner, one row at a time: %s", name, choice.reason
+            )
         self.window = context_window_of(model.config, config.context_window)
         self._choosers = ChooserFactory(model, tokenizer, decoder)
-        self._worker = Worker(Core(model, config), threads=config.threads)
+        self._worker = Worker(Core(model, config, choice), threads=config.threads)
+
+    @staticmethod
+    def _choice(model: PreTrainedModel, config: EngineConfig) -> RunnerChoice:
+        """Checked, or what was asked for; unchecked, the packed runner until it refuses a step."""
+        if config.check_model:
+            return choose_runner(model, config.runner)
+        if config.runner == "fallback":
+            return RunnerChoice("fallback", 'runner="fallback" was asked for')
+        return RunnerChoice("packed")
 
     def submit(self, request: GenerateRequest, *, started: float | None = None) -> Submitted:
         """Start a request; returns at once. Times are counted from ``started``, else from now.
