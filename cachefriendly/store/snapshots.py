@@ -41,13 +41,20 @@ class SnapshotStore:
 
     def plan(self, request: GenerateRequest) -> KeepPlan:
         """Keep what the request names; unnamed, all that a repetition of the prompt could use."""
-        last = len(request.prompt_ids) - 1
+        prompt = len(request.prompt_ids)
         if not self._reuse:
             return KeepPlan()
         if self._bare is not None:
-            return KeepPlan(at=(last + 1,))
-        named = tuple(at for at in sorted(set(request.snapshots_at)) if 0 < at <= last + 1)
-        return KeepPlan(at=named or (max(last, 1),), anywhere=False)
+            return KeepPlan(at=(prompt,))
+        named = tuple(at for at in sorted(set(request.snapshots_at)) if 0 < at <= prompt)
+        if not named and not request.prefill_only:  # a prefill is kept at its end
+            named = (max(prompt - 1, 1),)
+        return KeepPlan(at=named, anywhere=False)
+
+    def lookup(self, ids: Sequence[int], space: str = "") -> int:
+        """Tokens of ``ids`` that are held, without touching anything."""
+        tree = self._trees.get(space)
+        return tree.match(ids).length if tree else 0
 
     def open(self, ids: Sequence[int], space: str = "") -> Opened[FallbackSequence]:
         """A sequence on the longest usable kept prefix of ``ids``, at most ``len(ids) - 1``."""
