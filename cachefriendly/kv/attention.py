@@ -26,7 +26,7 @@ from cachefriendly.kv.kernels import (
     unfold,
     with_sinks,
 )
-from cachefriendly.kv.plan import MaskSpec, RowPlan, View, active_plan
+from cachefriendly.kv.plan import ForeignUse, MaskSpec, Offsets, RowPlan, View, active_plan
 from cachefriendly.kv.takeover import IMPLEMENTATION, delegate_attention, delegate_mask
 
 __all__ = ["PassThroughCache"]
@@ -64,9 +64,20 @@ class PassThroughCache:
     ) -> tuple[Tensor, Tensor]:
         return key, value
 
-    def get_seq_length(self, *args: Any, **kwargs: Any) -> int:
-        raise UnsupportedModel(
-            "the model asks its cache for one sequence length; a packed forward has several"
+    def get_seq_length(self, layer_idx: int | None = None) -> Offsets:
+        """For a layer that adds its past to the indices of its tokens (Llama 4). A model that asks
+        for all of its layers gets no answer."""
+        plan = active_plan()
+        if layer_idx is None or plan is None:
+            raise UnsupportedModel(
+                "the model asks its cache for one sequence length; a packed forward has several"
+            )
+        return plan.offsets()
+
+    def __getattr__(self, name: str) -> Any:
+        raise ForeignUse(
+            "the model keeps state of another kind in its cache than keys and values per token "
+            f"({name}): recurrent, convolutional or compressed layers"
         )
 
     def get_query_offset(self, *args: Any, **kwargs: Any) -> int:

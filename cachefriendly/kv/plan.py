@@ -19,7 +19,17 @@ from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.extent import Piece
 from cachefriendly.kv.sequence import Sequence, Span
 
-__all__ = ["MaskSpec", "RowPlan", "SlotTable", "StepPlan", "View", "active_plan", "running"]
+__all__ = [
+    "ForeignUse",
+    "MaskSpec",
+    "Offsets",
+    "RowPlan",
+    "SlotTable",
+    "StepPlan",
+    "View",
+    "active_plan",
+    "running",
+]
 
 MaskFunction = Callable[[Any, Any, Any, Any], Any]
 
@@ -39,6 +49,10 @@ def running(plan: StepPlan) -> Iterator[None]:
         _PLAN.reset(token)
 
 
+class ForeignUse(UnsupportedModel, AttributeError, TypeError):
+    """A model used an object of ours in a way it is not made for; ``hasattr`` still says no."""
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class MaskSpec:
     """Stands in for a mask tensor: the ``mask_function`` transformers composed for some layers.
@@ -49,6 +63,12 @@ class MaskSpec:
 
     mask_function: MaskFunction
     plain_causal: bool
+
+    def __getattr__(self, name: str) -> Any:
+        raise ForeignUse(f"the model works on its attention mask itself ({name})")
+
+    def __getitem__(self, index: Any) -> Any:
+        raise ForeignUse("the model works on its attention mask itself (a part of it)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +112,15 @@ class RowPlan:
         self.held = sequence.pieces
         self.spans: tuple[Span, ...] = tuple(sequence.reserve(n))
         self.readable = _with_new(self.held, self.spans)
-        self._views: dict[int, View] = {}
+        self._views: dict[tuple[int, torch.device], View] = {}
 
     def view(self, spec: MaskSpec, device: torch.device) -> View:
-        """Evaluate a mask at this row's own positions, once per forward."""
+        """Evaluate a mask at this row's own positions, once per forward and device of a layer."""
         if spec.plain_causal:
             return _CAUSAL
-        view = self._views.get(id(spec))
+        view = self._views.get((id(spec), device))
         if view is None:
-            view = self._views[id(spec)] = self._evaluate(spec, device)
+            view = self._views[id(spec), device] = self._evaluate(spec, device)
         return view
 
     def _evaluate(self, spec: MaskSpec, device: torch.device) -> View:
@@ -122,6 +142,19 @@ class RowPlan:
 
 
 _CAUSAL = View("causal")
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """The length of the past, of which a packed forward has several: a model may add it to the
+    indices [T] of the packed tokens and gets their positions. Anything else fails."""
+
+    of_tokens: list[int]
+
+    def __radd__(self, indices: Tensor) -> Tensor:
+        return indices + torch.tensor(self.of_tokens, device=indices.device)
+
+    __add__ = __radd__
 
 
 @dataclass(slots=True)
@@ -153,6 +186,9 @@ class StepPlan:
         self._kept += (key, value)
         self.stored[slot] = key.shape[2]
         return slot, True
+
+    def offsets(self) -> Offsets:
+        return Offsets([row.past - row.start for row in self.rows for _ in range(row.n)])
 
     def check(self, hidden_layers: int) -> None:
         """Refuse a forward in which attention did not see every token in every layer.
