@@ -9,11 +9,13 @@ from typing import Any
 
 from cachefriendly.messages import too_deep
 
-__all__ = ["BrokenCall", "call_object", "read_call"]
+__all__ = ["BrokenCall", "read_arguments", "read_call", "read_json", "written_id"]
 
+_NAME_KEYS = ("name", "tool_name")
 _ARGUMENT_KEYS = ("arguments", "parameters")
+_ID_KEYS = ("id", "tool_call_id")
 # Keys a model may write next to the name without meaning an argument.
-_HARMLESS_KEYS = frozenset({"name", "id", "type"})
+_HARMLESS_KEYS = frozenset({*_NAME_KEYS, *_ID_KEYS, "type"})
 
 
 class BrokenCall(ValueError):
@@ -22,11 +24,6 @@ class BrokenCall(ValueError):
     def __init__(self, reason: str, name: str | None = None) -> None:
         super().__init__(reason)
         self.name = name
-
-
-def call_object(name: str, arguments: Mapping[str, Any]) -> str:
-    """The JSON object that stands for a call, spelled as models are trained to write it."""
-    return json.dumps({"name": name, "arguments": dict(arguments)}, ensure_ascii=False)
 
 
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
@@ -38,13 +35,37 @@ def read_call(text: str) -> tuple[str, dict[str, Any]]:
     Raises:
         BrokenCall: with the reason; nothing else is ever raised, whatever the text.
     """
-    call = _load(text, None)
+    call = read_json(text)
     if not isinstance(call, dict):
         raise BrokenCall(f"a tool call must be a JSON object, not {_kind(call)}")
-    name = call.get("name")
+    name = next((call[key] for key in _NAME_KEYS if key in call), None)
     if not isinstance(name, str) or not name:
         raise BrokenCall('the call has no "name", or it is not a non-empty string')
     return name, _arguments(call, name)
+
+
+def read_arguments(text: str, name: str) -> dict[str, Any]:
+    """The arguments that stand alone behind the ``name`` of a call; no text, no arguments.
+
+    Raises:
+        BrokenCall: with the reason; nothing else is ever raised, whatever the text.
+    """
+    value = read_json(text, name) if text.strip() else {}
+    if isinstance(value, str):
+        value = read_json(value, name)
+    if not isinstance(value, dict):
+        raise BrokenCall(f"the arguments must be a JSON object, not {_kind(value)}", name)
+    return value
+
+
+def written_id(text: str) -> str:
+    """The id that a model wrote into the object of a call; "" when it wrote none."""
+    try:
+        call = read_json(text)
+    except BrokenCall:
+        return ""
+    found = (call.get(key) for key in _ID_KEYS) if isinstance(call, dict) else ()
+    return next((value for value in found if isinstance(value, str)), "")
 
 
 def _arguments(call: Mapping[str, Any], name: str) -> dict[str, Any]:
@@ -56,13 +77,18 @@ def _arguments(call: Mapping[str, Any], name: str) -> dict[str, Any]:
         return {}
     value = call[key]
     if isinstance(value, str):
-        value = _load(value, name)
+        value = read_json(value, name)
     if not isinstance(value, dict):
         raise BrokenCall(f'"{key}" must be a JSON object, not {_kind(value)}', name)
     return value
 
 
-def _load(text: str, name: str | None) -> Any:
+def read_json(text: str, name: str | None = None) -> Any:
+    """A JSON value as a model means it; ``name`` is the tool's, for the error.
+
+    Raises:
+        BrokenCall: with the reason; nothing else is ever raised, whatever the text.
+    """
     try:
         # strict=False: models put raw newlines into strings, and what they mean is clear
         value = json.loads(

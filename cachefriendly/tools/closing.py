@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -43,15 +44,22 @@ def still_closes(matcher: LLMatcher, closing: tuple[int, ...]) -> bool:
 
 
 def greedy_closing(
-    matcher: LLMatcher, vocabulary: Vocabulary, *, limit: int | None = None
+    matcher: LLMatcher,
+    vocabulary: Vocabulary,
+    *,
+    limit: int | None = None,
+    endings: Sequence[tuple[int, ...]] = (),
 ) -> tuple[int, ...] | None:
-    """One walk that prefers what closes; None when it gets stuck or longer than ``limit``."""
+    """One walk that prefers what closes; None when it gets stuck or longer than ``limit``.
+
+    ``endings`` are ids that end free text where the grammar has any.
+    """
     walker = matcher.deep_copy()
     longest = _LONGEST_WALK if limit is None else limit
     path: list[int] = []
     uses: Counter[int] = Counter()
     while not walker.is_accepting():
-        step = _forced(walker, vocabulary)
+        step = _forced(walker, vocabulary) or _ending(walker, vocabulary, endings)
         if not step:
             # An id chosen often leads in circles (digits without end): let others have a turn.
             choices = _preferred(walker, vocabulary, most=_WALK_CHOICES)
@@ -63,7 +71,9 @@ def greedy_closing(
     return tuple(path)
 
 
-def searched_closing(matcher: LLMatcher, vocabulary: Vocabulary) -> tuple[int, ...] | None:
+def searched_closing(
+    matcher: LLMatcher, vocabulary: Vocabulary, *, endings: Sequence[tuple[int, ...]] = ()
+) -> tuple[int, ...] | None:
     """A best-first search for the shortest: finds the way out where one walk runs in circles."""
     order = itertools.count()
     queue: list[tuple[int, int, LLMatcher, tuple[int, ...]]] = [
@@ -75,7 +85,7 @@ def searched_closing(matcher: LLMatcher, vocabulary: Vocabulary) -> tuple[int, .
         _, _, state, path = heapq.heappop(queue)
         if state.is_accepting():
             return path
-        forced = _forced(state, vocabulary)
+        forced = _forced(state, vocabulary) or _ending(state, vocabulary, endings)
         branches = (
             [forced]
             if forced
@@ -93,6 +103,20 @@ def _forced(matcher: LLMatcher, vocabulary: Vocabulary) -> list[int]:
     """The ids that must follow, as the tokenizer would write them; empty when there is a choice."""
     ids = matcher.compute_ff_tokens()
     return ids if all(token < vocabulary.n_vocab for token in ids) else []
+
+
+def _ending(
+    matcher: LLMatcher, vocabulary: Vocabulary, endings: Sequence[tuple[int, ...]]
+) -> list[int]:
+    """The ids that end the free text the matcher is in; empty when it is not in any."""
+    for ending in endings:
+        if matcher.validate_tokens(list(ending)) == len(ending):
+            trial = matcher.deep_copy()
+            trial.consume_tokens(list(ending))
+            probe = vocabulary.text_probe
+            if probe is None or not allowed_mask(trial, vocabulary)[probe]:
+                return list(ending)
+    return []
 
 
 def _preferred(matcher: LLMatcher, vocabulary: Vocabulary, *, most: int) -> list[int]:

@@ -3,13 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
+from cachefriendly.tools.block_dialects import (
+    ApertusDialect,
+    AprielDialect,
+    CohereDialect,
+    CommandRPlusDialect,
+    FireFunctionDialect,
+    FunctionaryTagDialect,
+    GigaChat3Dialect,
+    GigaChatDialect,
+    Granite3Dialect,
+    MiniMaxM1Dialect,
+    NemotronV2Dialect,
+    SolarDialect,
+)
+from cachefriendly.tools.functionary import FunctionaryDialect
+from cachefriendly.tools.glm import GlmDialect, GlmTightDialect
 from cachefriendly.tools.hermes import HermesDialect
+from cachefriendly.tools.lfm2 import Lfm2Dialect
+from cachefriendly.tools.llama3 import Llama3Dialect
+from cachefriendly.tools.mistral import MistralCallIdDialect, MistralDialect, MistralListDialect
+from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.plain_json import PlainJsonDialect
-from cachefriendly.tools.stream import Reasoning, ReplyParser
+from cachefriendly.tools.qwen3_coder import Qwen3CoderDialect
+from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
+from cachefriendly.tools.tag_dialects import (
+    HunyuanDialect,
+    MiniCpmDialect,
+    MiniMaxDialect,
+    SeedDialect,
+)
 
 __all__ = ["DIALECTS", "Dialect", "dialect_for"]
 
@@ -29,6 +57,11 @@ class Dialect(Protocol):
     def markers(self) -> tuple[str, ...]: ...
 
     @property
+    def stops(self) -> tuple[str, ...]:
+        """Texts of tokens that end a reply beside those that the model names itself."""
+        ...
+
+    @property
     def reasoning(self) -> Reasoning | None: ...
 
     def speaks(self, template: str) -> bool:
@@ -39,8 +72,11 @@ class Dialect(Protocol):
         """Whether the prompt (or generation prompt) leaves a block of reasoning open."""
         ...
 
-    def call_id(self, call_id: str) -> str:
-        """A call's id in the form that the templates take; equal ids stay equal."""
+    def call_id(self, call: ToolCall, index: int) -> str:
+        """The id of a call in the form that the templates take; most take any.
+
+        ``index`` is the call's place in its message. Equal arguments give equal ids.
+        """
         ...
 
     def describe(self, tools: Sequence[Tool]) -> str:
@@ -78,17 +114,56 @@ class Dialect(Protocol):
         ...
 
 
-DIALECTS: tuple[Dialect, ...] = (
+DIALECTS: tuple[NativeDialect, ...] = (
+    MistralCallIdDialect(),
+    MistralDialect(),
+    MistralListDialect(),
+    Qwen3CoderDialect(),
+    GlmTightDialect(),
+    GlmDialect(),
+    HunyuanDialect(),
+    SeedDialect(),
+    MiniMaxDialect(),
+    MiniCpmDialect(),
+    ApertusDialect(),
+    AprielDialect(),
+    MiniMaxM1Dialect(),
+    NemotronV2Dialect(),
+    CohereDialect(),
+    CommandRPlusDialect(),
+    FireFunctionDialect(),
+    GigaChatDialect(),
+    GigaChat3Dialect(),
+    SolarDialect(),
+    FunctionaryTagDialect(),
+    FunctionaryDialect(),
+    Granite3Dialect(),
+    Lfm2Dialect(),
+    Llama3Dialect(),
     HermesDialect(),
     PlainJsonDialect(),
 )
 """All of them, in the order in which a template is asked: the more telling marks first."""
 
+_REASONINGS = (
+    Reasoning("[THINK]", "[/THINK]"),
+    Reasoning("<seed:think>", "</seed:think>"),
+    Reasoning("<mm:think>", "</mm:think>"),
+    Reasoning("<|inner_prefix|>", "<|inner_suffix|>"),
+    Reasoning("<|START_THINKING|>", "<|END_THINKING|>"),
+    Reasoning("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+)
+
 
 def dialect_for(chat_template: str | None) -> Dialect:
-    """The dialect whose calls the template prints; Hermes when it prints none that is known."""
+    """The dialect whose calls the template prints; Hermes when it prints none that is known.
+
+    It reads reasoning between the texts that the template puts around it.
+    """
     template = chat_template or ""
-    for dialect in DIALECTS:
-        if dialect.speaks(template):
-            return dialect
-    return HermesDialect()
+    spoken = next((dialect for dialect in DIALECTS if dialect.speaks(template)), HermesDialect())
+    if spoken.reasoning == THINK:
+        for reasoning in _REASONINGS:
+            if all(text in template for text in reasoning.texts):
+                return replace(spoken, reasoning=reasoning)
+    return spoken

@@ -13,7 +13,8 @@ from typing import Any
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.matcher import GrammarMatcher, marker_rule
+from cachefriendly.tools.call_text import CallText, lark_text
+from cachefriendly.tools.matcher import GrammarMatcher
 from cachefriendly.tools.schema import check_schema, check_tools
 from cachefriendly.tools.schema_rewrite import grammar_schema
 from cachefriendly.tools.vocabulary import Vocabulary, grammar_problem
@@ -21,11 +22,17 @@ from cachefriendly.tools.vocabulary import Vocabulary, grammar_problem
 __all__ = [
     "GrammarMatcher",
     "Vocabulary",
+    "arguments_rule",
+    "arguments_schema",
+    "call_choice",
     "calls_grammar",
     "calls_or_answer",
     "check_schema",
     "check_tools",
     "json_grammar",
+    "json_rule",
+    "refuse",
+    "what_of",
 ]
 
 _JSON_OPTIONS = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -41,36 +48,53 @@ def json_grammar(schema: Mapping[str, Any], *, what: str) -> GrammarSpec:
         MissingExtra: llguidance is not installed.
     """
     check_schema(schema, what=what)
-    lark = f"start: {_json_rule(grammar_schema(schema))}\n"
-    _refuse(lark, what)
+    lark = f"start: {json_rule(grammar_schema(schema))}\n"
+    refuse(lark, what)
     return GrammarSpec(lark, what=what)
 
 
 def calls_grammar(
-    tools: Sequence[Tool], *, markers: tuple[str, ...], many: bool = False
+    tools: Sequence[Tool], text: CallText, *, markers: Sequence[str] = (), many: bool = False
 ) -> GrammarSpec:
-    """A reply that is one call of one of the tools (``many``: one or more, a newline between).
+    """A reply that is one call of one of the tools (``many``: one or more), spelled as in ``text``.
 
-    ``markers`` are the texts around each call: an opening and a closing one, or none. A tool
-    without parameters is called with ``{}``.
+    ``markers`` are those parts of it that are one token where the vocabulary has one for them. A
+    tool without parameters is called with ``{}``.
 
     Raises:
         RequestError: there are no tools.
         SchemaError: names the tool whose parameters cannot be enforced.
         MissingExtra: llguidance is not installed.
     """
+    block = f"({call_choice(tools)}) {lark_text(text.after_arguments, markers)}"
+    rules = [
+        f"call_{index}: {lark_text(text.opening(tool.name), markers, text.id_pattern)}"
+        f" arguments_{index}\n"
+        f"arguments_{index}: {arguments_rule(tool)}"
+        for index, tool in enumerate(tools)
+    ]
+    more = f" ({lark_text(text.between, markers)} block)*" if many else ""
+    begin, end = lark_text(text.begin, markers), lark_text(text.end, markers)
+    lines = [f"start: {begin} block{more} {end}", f"block: {block}", *rules]
+    return GrammarSpec("\n".join(lines) + "\n", what=what_of(tools), markers=tuple(markers))
+
+
+def call_choice(tools: Sequence[Tool]) -> str:
+    """The rules ``call_0``, ``call_1``... of the tools as alternatives.
+
+    Raises:
+        RequestError: there are no tools.
+        SchemaError: a tool's parameters are no schema of an object.
+    """
     if not tools:
         raise RequestError("a tool call is required, but the request offers no tools; pass tools")
     check_tools(tools)
-    rules = [_tool_rules(index, tool) for index, tool in enumerate(tools)]
-    body = f'{marker_rule(0)} "\\n" call "\\n" {marker_rule(1)}' if markers else "call"
-    lines = [
-        'start: block ("\\n" block)*' if many else "start: block",
-        f"block: {body}",
-        "call: " + " | ".join(f"call_{index}" for index in range(len(tools))),
-    ]
-    names = ", ".join(repr(tool.name) for tool in tools)
-    return GrammarSpec("\n".join([*lines, *rules]) + "\n", what=f"call of {names}", markers=markers)
+    return " | ".join(f"call_{index}" for index in range(len(tools)))
+
+
+def what_of(tools: Sequence[Tool]) -> str:
+    """What a grammar of calls is called in errors."""
+    return f"call of {', '.join(repr(tool.name) for tool in tools)}"
 
 
 def calls_or_answer(calls: GrammarSpec, schema: Mapping[str, Any], *, what: str) -> GrammarSpec:
@@ -84,21 +108,31 @@ def calls_or_answer(calls: GrammarSpec, schema: Mapping[str, Any], *, what: str)
     return GrammarSpec(lark, what=f"{calls.what} or {what}", markers=calls.markers)
 
 
-def _tool_rules(index: int, tool: Tool) -> str:
+def arguments_rule(tool: Tool) -> str:
+    """The body of a lark rule for a tool's arguments as JSON.
+
+    Raises:
+        SchemaError: names the tool when its schema cannot be enforced.
+    """
+    arguments = json_rule(arguments_schema(tool))
+    refuse(f"start: {arguments}\n", f"tool {tool.name!r}")
+    return arguments
+
+
+def arguments_schema(tool: Tool) -> dict[str, Any]:
+    """The schema that a tool's arguments are held to: an object without unknown properties."""
     parameters = {"type": "object", **tool.parameters}
     parameters.setdefault("properties", {})
-    arguments = _json_rule(grammar_schema(parameters, close_root=True))
-    _refuse(f"start: {arguments}\n", f"tool {tool.name!r}")
-    head = json.dumps({"name": tool.name}, ensure_ascii=False).removesuffix("}")
-    opening = json.dumps(head + ', "arguments": ', ensure_ascii=False)
-    return f'call_{index}: {opening} arguments_{index} "}}"\narguments_{index}: {arguments}'
+    return grammar_schema(parameters, close_root=True)
 
 
-def _json_rule(schema: Mapping[str, Any]) -> str:
+def json_rule(schema: Mapping[str, Any]) -> str:
+    """The body of a lark rule for JSON of a schema that `grammar_schema` has seen."""
     return "%json " + json.dumps({**schema, "x-guidance": _JSON_OPTIONS})
 
 
-def _refuse(lark: str, what: str) -> None:
+def refuse(lark: str, what: str) -> None:
+    """Raise SchemaError where llguidance cannot compile the lark grammar made of a schema."""
     problem = grammar_problem(lark)
     if problem:
         raise SchemaError(

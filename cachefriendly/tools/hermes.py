@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.call_json import call_object, read_call
+from cachefriendly.tools.call_json import read_call
+from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner
 from cachefriendly.tools.marked import MarkedParser
@@ -18,6 +19,13 @@ __all__ = ["HermesDialect", "HermesParser"]
 CALL_OPEN, CALL_CLOSE = "<tool_call>", "</tool_call>"
 RESULT_OPEN, RESULT_CLOSE = "<tool_response>", "</tool_response>"
 
+_TEXT = CallText(
+    before_name=CALL_OPEN + '\n{"name": "',
+    after_name='", "arguments": ',
+    after_arguments="}\n" + CALL_CLOSE,
+    between="\n",
+    quoted=True,
+)
 _INTRODUCTION = """\
 # Tools
 
@@ -52,8 +60,7 @@ class HermesDialect(NativeDialect):
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """The text of calls inside an assistant turn."""
-        objects = (call_object(call.name, call.arguments) for call in calls)
-        return "\n".join(f"{CALL_OPEN}\n{text}\n{CALL_CLOSE}" for text in objects)
+        return _TEXT.render(calls)
 
     def render_result(self, message: Message) -> str:
         """The text of a tool result; templates without tools get it as a user turn."""
@@ -69,7 +76,7 @@ class HermesDialect(NativeDialect):
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
         """Exactly one call of one of these tools, or one or more of them when ``many``."""
-        return calls_grammar(tools, markers=(CALL_OPEN, CALL_CLOSE), many=many)
+        return calls_grammar(tools, _TEXT, markers=(CALL_OPEN, CALL_CLOSE), many=many)
 
 
 class HermesParser(MarkedParser):

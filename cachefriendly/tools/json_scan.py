@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from typing import Literal, TypeAlias
 
-__all__ = ["JsonScanner", "ScanStatus"]
+__all__ = ["JsonScanner", "ScanStatus", "json_objects"]
 
 ScanStatus: TypeAlias = Literal["more", "done", "bad"]
 
 _SCALAR = frozenset("+-.0123456789eEtruefalsn")
 _SPACE = frozenset(" \t\n\r")
+_SEPARATORS = " \t\n\r,;"
 
 
 class JsonScanner:
-    """A push-down automaton over one JSON object.
+    """A push-down automaton over one JSON object (``arrays``: or one array).
 
     ``status`` is ``"more"`` while the text is the beginning of an object, ``"done"`` once the
     object is closed (whitespace may follow) and ``"bad"`` when no continuation can repair it.
     Spelling inside strings and scalars is not checked: that is the parser's job once it is done.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, arrays: bool = False) -> None:
+        self._arrays = arrays
         self.status: ScanStatus = "more"
         self.in_string = False
         self._escaped = False
@@ -28,6 +30,11 @@ class JsonScanner:
         self._closers: list[str] = []
         self._expect: Literal["value", "key", "colon", "comma"] = "value"
         self._may_close = False
+
+    @property
+    def depth(self) -> int:
+        """How many objects and arrays are open."""
+        return len(self._closers)
 
     def push(self, char: str) -> None:
         """Take the next character."""
@@ -73,7 +80,7 @@ class JsonScanner:
             self._closers.append("}" if char == "{" else "]")
             self._expect = "key" if char == "{" else "value"
             self._may_close = True
-            return char == "{" or len(self._closers) > 1
+            return char == "{" or self._arrays or len(self._closers) > 1
         self._expect, self._may_close = "comma", False
         self.in_string = char == '"'
         self._in_scalar = char in _SCALAR
@@ -88,3 +95,24 @@ class JsonScanner:
         if not self._closers:
             self.status = "done"
         return True
+
+
+def json_objects(text: str) -> list[str] | None:
+    """The objects in a text of nothing but objects and separators; the last may be broken.
+
+    None when the text does not begin with one.
+    """
+    objects: list[str] = []
+    rest = text.strip(_SEPARATORS)
+    while rest.startswith("{"):
+        scanner, size = JsonScanner(), 0
+        while size < len(rest) and scanner.status == "more":
+            scanner.push(rest[size])
+            size += 1
+        if scanner.status != "done":
+            break
+        objects.append(rest[:size])
+        rest = rest[size:].strip(_SEPARATORS)
+    if rest and (objects or rest.startswith("{")):
+        objects.append(rest)
+    return objects or None

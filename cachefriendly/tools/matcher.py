@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import torch
@@ -24,6 +25,8 @@ __all__ = ["GrammarMatcher", "marker_rule"]
 
 _SUSPICIOUS = 64
 """A first walk longer than this may have run in circles: worth a search."""
+_UNTIL = re.compile(r"^(\w+)@(\d+): (.*)$", re.MULTILINE)
+"""``name@2: /pattern/`` in a lark: text of the pattern up to ``GrammarSpec.markers[2]``."""
 
 
 def marker_rule(index: int) -> str:
@@ -54,7 +57,8 @@ class GrammarMatcher:
         self._vocabulary = vocabulary
         self._left = max_tokens
         self._matcher = start_matcher(vocabulary, _resolved(spec, vocabulary), what=spec.what)
-        self._closing = _first_closing(self._matcher, vocabulary, spec.what, max_tokens)
+        self._endings = _endings(spec, vocabulary)
+        self._closing = self._first_closing(spec.what, max_tokens)
         self._update_finished()
 
     def allowed(self) -> torch.Tensor:
@@ -98,10 +102,27 @@ class GrammarMatcher:
         if len(known) <= room and still_closes(matcher, known):
             return known
         far = 2 * len(known) + 64
-        found = greedy_closing(matcher, self._vocabulary, limit=min(room, far))
+        vocabulary, endings = self._vocabulary, self._endings
+        found = greedy_closing(matcher, vocabulary, limit=min(room, far), endings=endings)
         if found is None and far < room:
-            found = searched_closing(matcher, self._vocabulary)
+            found = searched_closing(matcher, vocabulary, endings=endings)
         return found if found is not None and len(found) <= room else None
+
+    def _first_closing(self, what: str, max_tokens: int) -> tuple[int, ...]:
+        matcher, vocabulary, endings = self._matcher, self._vocabulary, self._endings
+        closing = greedy_closing(matcher, vocabulary, endings=endings)
+        if closing is None or len(closing) > min(max_tokens, _SUSPICIOUS):
+            searched = searched_closing(matcher, vocabulary, endings=endings)
+            found = [way for way in (closing, searched) if way is not None]
+            if not found:
+                raise SchemaError(f"{what}: no reply that fulfils the schema could be found")
+            closing = min(found, key=len)
+        if len(closing) > max_tokens:
+            raise RequestError(
+                f"{what}: the shortest reply needs {len(closing)} new tokens, but max_tokens="
+                f"{max_tokens}; raise max_tokens to at least {len(closing)}"
+            )
+        return closing
 
     def _close_on(self) -> int:
         """Take the first id of the known closing; a stop id when nothing is left to close."""
@@ -117,24 +138,6 @@ class GrammarMatcher:
         self.finished = self.finished or self._left <= 0 or self._matcher.is_stopped()
 
 
-def _first_closing(
-    matcher: LLMatcher, vocabulary: Vocabulary, what: str, max_tokens: int
-) -> tuple[int, ...]:
-    closing = greedy_closing(matcher, vocabulary)
-    if closing is None or len(closing) > min(max_tokens, _SUSPICIOUS):
-        searched = searched_closing(matcher, vocabulary)
-        found = [way for way in (closing, searched) if way is not None]
-        if not found:
-            raise SchemaError(f"{what}: no reply that fulfils the schema could be found")
-        closing = min(found, key=len)
-    if len(closing) > max_tokens:
-        raise RequestError(
-            f"{what}: the shortest reply needs {len(closing)} new tokens, but max_tokens="
-            f"{max_tokens}; raise max_tokens to at least {len(closing)}"
-        )
-    return closing
-
-
 def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """The lark with its markers defined: one added token each, or the literal text."""
     rules = []
@@ -142,4 +145,22 @@ def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
         token = vocabulary.added_ids.get(text)
         value = json.dumps(text, ensure_ascii=False) if token is None else f"<[{token}]>"
         rules.append(f"{marker_rule(index)}: {value}\n")
-    return spec.lark + "".join(rules)
+
+    def until(found: re.Match[str]) -> str:
+        name, index, pattern = found.groups()
+        text = spec.markers[int(index)]
+        if text in vocabulary.added_ids:
+            return f"{name}: {pattern} {marker_rule(int(index))}"
+        return f"{name}[suffix={json.dumps(text, ensure_ascii=False)}]: {pattern}"
+
+    return _UNTIL.sub(until, spec.lark) + "".join(rules)
+
+
+def _endings(spec: GrammarSpec, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
+    """The ids of the texts that end free text in the grammar."""
+    texts = {spec.markers[int(found[2])] for found in _UNTIL.finditer(spec.lark)}
+    added = vocabulary.added_ids
+    return tuple(
+        (added[text],) if text in added else tuple(vocabulary.tokenizer.tokenize_str(text))
+        for text in sorted(texts)
+    )

@@ -32,13 +32,15 @@ _EXAMPLE = ToolCall("the_name_of_the_tool", {"argument": "value"})
 class NativeDialect(ABC):
     """Base of the dialects; `cachefriendly.tools.dialect.Dialect` is the contract.
 
-    ``structure`` are the texts that are structure beside those of the reasoning.
+    ``structure`` are the texts that are structure beside those of the reasoning, ``stops`` the
+    tokens that end a reply beside the model's own.
     """
 
     reasoning: Reasoning | None = THINK
 
     name: ClassVar[str]
     structure: ClassVar[tuple[str, ...]] = ()
+    stops: ClassVar[tuple[str, ...]] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -78,9 +80,9 @@ class NativeDialect(ABC):
         """Whether the prompt leaves a block of reasoning open."""
         return self.reasoning is not None and self.reasoning.left_open(prompt)
 
-    def call_id(self, call_id: str) -> str:
-        """A call's id in the form the templates take; equal ids stay equal."""
-        return call_id
+    def call_id(self, call: ToolCall, index: int) -> str:
+        """The id of a call, the one at ``index`` of its message, in the form the templates take."""
+        return call.id
 
 
 def tool_line(tool: Tool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.stream import ParsedReply, ReplyEvent, ReplyParser
 
 __all__ = ["Case", "check", "parse_pieces", "pieces_by_token"]
+
+_SEPARATORS = str.maketrans(dict.fromkeys("[],;", " "))
 
 Pieces = Callable[[str, Sequence[str]], list[str]]
 
@@ -35,8 +38,17 @@ class Case:
     opened: bool = False
 
 
-def check(dialect: Dialect, tools: Sequence[Tool], case: Case, by_token: Pieces) -> ParsedReply:
-    """The case read whole, in every split, and cut off at every place."""
+def check(
+    dialect: Dialect,
+    tools: Sequence[Tool],
+    case: Case,
+    by_token: Pieces,
+    header: re.Pattern[str] | None = None,
+) -> ParsedReply:
+    """The case read whole, in every split, and cut off at every place.
+
+    ``header`` matches words that are structure because of the marker they stand behind.
+    """
 
     def parse(pieces: Iterable[str]) -> ParsedReply:
         parser = dialect.parser(id_seed="seed", tools=tools, reasoning_open=case.opened)
@@ -61,8 +73,10 @@ def check(dialect: Dialect, tools: Sequence[Tool], case: Case, by_token: Pieces)
         assert parse([text[:cut], text[cut:]]) == whole
         shorter = text[:cut]
         cut_off = parse([shorter])
+        assert all(call.raw in shorter for call in cut_off.invalid_tool_calls)
         assert parse([shorter[: cut // 2], shorter[cut // 2 :]]) == cut_off
-        _check_nothing_lost(shorter, cut_off, dialect.markers)
+        said = header.sub("", shorter) if header else shorter
+        _check_nothing_lost(shorter, said, cut_off, dialect.markers)
     return whole
 
 
@@ -101,20 +115,22 @@ def _expected(reply: ParsedReply) -> tuple[Any, ...]:
     return reply.content, reply.reasoning, calls
 
 
-def _check_nothing_lost(text: str, reply: ParsedReply, markers: Sequence[str]) -> None:
-    """Beside whole calls, structure and whitespace, every character is in some part."""
+def _check_nothing_lost(text: str, said: str, reply: ParsedReply, markers: Sequence[str]) -> None:
+    """Beside whole calls, structure, separators and whitespace, every character is in some part.
+
+    ``said`` is ``text`` without words that are structure.
+    """
     raws = [call.raw for call in reply.invalid_tool_calls]
-    assert all(raw in text for raw in raws)
     parts = [reply.reasoning or "", reply.content, *raws]
-    given, kept = _letters(text, markers), Counter[str]()
+    given, kept = _letters(said, markers), Counter[str]()
     for part in parts:
         kept += _letters(part, markers)
     assert not kept - _letters(text, ())
     if not reply.tool_calls:
-        assert not given - kept, f"lost of {text!r}: {given - kept}"
+        assert not given - kept, f"lost of {said!r}: {given - kept}"
 
 
 def _letters(text: str, markers: Sequence[str]) -> Counter[str]:
     for marker in sorted(markers, key=len, reverse=True):
         text = text.replace(marker, "")
-    return Counter("".join(text.split()))
+    return Counter("".join(text.translate(_SEPARATORS).split()))

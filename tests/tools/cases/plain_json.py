@@ -14,7 +14,7 @@ CASES = {
     "JSON of something else": Case('{"sum": 3}', '{"sum": 3}'),
     "one call": Case(CALL, calls=(ADD,)),
     "reasoning, then a call": Case(f"<think>Hm.</think>\n{CALL}", calls=(ADD,), reasoning="Hm."),
-    "two in a row": Case(f"{CALL}\n{CALL}", f"{CALL}\n{CALL}"),
+    "two in a row": Case(f"{CALL}\n{CALL}", calls=(ADD, ADD)),
     "nested": Case(
         '```json\n{"name": "find", "arguments": {"q": {"a": [[], {"b": null}]}}}\n```',
         calls=(("find", {"q": {"a": [[], {"b": None}]}}),),

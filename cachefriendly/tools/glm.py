@@ -1,0 +1,45 @@
+"""The dialect of GLM 4 and others: the name, then keys and values in pairs of tags."""
+
+from __future__ import annotations
+
+from cachefriendly.tools.tag_dialects import TagDialect
+from cachefriendly.tools.tag_text import TagText
+
+__all__ = ["GlmDialect", "GlmTightDialect"]
+
+_TOOL_RESPONSE = ("<tool_response>", "</tool_response>")
+
+
+class GlmDialect(TagDialect):
+    """GLM 4.5 and 4.6: keys and values on lines of their own."""
+
+    name = "glm"
+    structure = _TOOL_RESPONSE
+    tells = ("<tool_call>", "<arg_key>", "<arg_value>")
+    text = TagText(
+        begin="<tool_call>",
+        call_open="",
+        name_end="\n",
+        key_open="<arg_key>",
+        key_end="</arg_key>\n<arg_value>",
+        value_end="</arg_value>\n",
+        end="</tool_call>",
+    )
+
+
+class GlmTightDialect(TagDialect):
+    """GLM 4.7 and Spark: no line breaks between the tags."""
+
+    name = "glm_tight"
+    structure = _TOOL_RESPONSE
+    tells = ("<tool_call>", "<arg_value>", "</arg_key><arg_value>")
+    text = TagText(
+        begin="<tool_call>",
+        call_open="",
+        name_end="",
+        key_open="<arg_key>",
+        key_end="</arg_key><arg_value>",
+        value_end="</arg_value>",
+        end="</tool_call>",
+        between="",
+    )

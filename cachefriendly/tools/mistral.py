@@ -1,0 +1,84 @@
+"""Mistral's dialects: ``[TOOL_CALLS]``, then a list of calls or one call's name and arguments."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from typing import Any, ClassVar
+
+from cachefriendly.messages import ToolCall
+from cachefriendly.tools.block_dialects import BlockDialect
+from cachefriendly.tools.call_json import BrokenCall, read_arguments, written_id
+from cachefriendly.tools.call_text import CALL_ID, CallText
+from cachefriendly.tools.json_blocks import JsonBlockParser
+
+__all__ = ["MistralCallIdDialect", "MistralDialect", "MistralListDialect"]
+
+CALLS, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
+_HEAD = re.compile(r"\s*([^\s\[\]]+)\s*(?:\[CALL_ID\]\s*(\S*?)\s*)?(?:\[ARGS\]\s*)?")
+_GOOD_ID = re.compile(r"[a-zA-Z0-9]{9}")
+
+
+class MistralParser(JsonBlockParser):
+    """Reads all forms; the ids it makes are of the nine characters that the templates demand."""
+
+    def _read_named(self, head: str, text: str) -> tuple[str, dict[str, Any]]:
+        match = _HEAD.fullmatch(head)
+        if match is None:
+            raise BrokenCall("no name of a tool stands before the arguments")
+        return match[1], read_arguments(text, match[1])
+
+    def _written_id(self, head: str, text: str) -> str:
+        match = _HEAD.fullmatch(head)
+        return (match[2] or "") if match else written_id(text)
+
+    def _new_id(self, digest: str) -> str:
+        return digest[:9]
+
+
+class MistralListDialect(BlockDialect):
+    """Versions 3 and 7: a list of objects."""
+
+    name = "mistral_v3"
+    opens = (CALLS,)
+    several = False
+    inner: ClassVar[tuple[str, ...]] = ()
+    tells: ClassVar[tuple[str, ...]] = (CALLS,)
+    text = CallText(
+        begin=CALLS + "[",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        between=", ",
+        end="]",
+        quoted=True,
+    )
+    reader = MistralParser
+
+    def call_id(self, call: ToolCall, index: int) -> str:
+        """Nine letters or digits: templates refuse any other id."""
+        if _GOOD_ID.fullmatch(call.id) or not call.id:
+            return call.id
+        return hashlib.blake2b(call.id.encode("utf-8", "replace"), digest_size=5).hexdigest()[:9]
+
+
+class MistralDialect(MistralListDialect):
+    """Version 13: name and arguments behind a marker for each call."""
+
+    name = "mistral"
+    inner: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
+    tells: ClassVar[tuple[str, ...]] = (CALLS, ARGUMENTS)
+    text = CallText(before_name=CALLS, after_name=ARGUMENTS)
+
+
+class MistralCallIdDialect(MistralDialect):
+    """Version 11: name, id and arguments."""
+
+    name = "mistral_v11"
+    inner = (ID, ARGUMENTS)
+    tells = (CALLS, ID, ARGUMENTS)
+    text = CallText(
+        before_name=CALLS,
+        after_name=ID + CALL_ID + ARGUMENTS,
+        id_pattern="[a-zA-Z0-9]{9}",
+    )
