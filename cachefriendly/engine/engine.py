@@ -156,8 +156,9 @@ class Engine:
         return self._live().prompts.build(request).ids
 
     def count_message_tokens(self, request: ChatRequest) -> int:
-        """Length of `prompt_ids`."""
-        return len(self.prompt_ids(request))
+        """Length of the prompt of the whole conversation, whatever ``overflow`` leaves out."""
+        check_tools(request.tools)
+        return len(self._live().prompts.build(request, whole=True).ids)
 
     @property
     def token_engine(self) -> TokenEngine:
@@ -193,6 +194,7 @@ class Engine:
             sampling=limits,
             namespace=request.namespace,
             grammar=grammar,
+            snapshots_at=built.snapshots_at,
         )
         return self._submit(live, request, built, row, started, deadline)
 

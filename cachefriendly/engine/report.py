@@ -111,6 +111,7 @@ class ReplyRecorder:
             ttft_s=done.ttft_s,
             total_s=done.total_s,
             losses=losses_of(built, done, reuse=self._reuse),
+            dropped_messages=built.dropped,
         )
 
     def _count(self, report: CacheReport, session: tuple[str, str | None]) -> CacheReport:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime, time
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from cachefriendly.config import Clock, HistoryPolicy
 from cachefriendly.events import Loss
 from cachefriendly.messages import Message, check_conversation
 from cachefriendly.prefix import common_prefix
+from cachefriendly.prompt.boundaries import likely_partings
 from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
 from cachefriendly.prompt.canonical_tools import canonical_tools
 from cachefriendly.prompt.chain import Link, links_of
@@ -21,7 +25,9 @@ from cachefriendly.prompt.digests import digest_of
 from cachefriendly.prompt.disguise import disguise_for
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
 from cachefriendly.prompt.inputs import InputDigests
+from cachefriendly.prompt.lengths import MessageLengths
 from cachefriendly.prompt.losses import Comparison, compare, find_losses
+from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
 from cachefriendly.prompt.policy import policy_named
 from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
@@ -52,6 +58,7 @@ class PromptBuilder:
         model_fingerprint: str = "",
         transcript: Transcript | None = None,
         now: Callable[[], datetime] = datetime.now,
+        window: ContextWindow | None = None,
     ) -> None:
         self.transcript = Transcript() if transcript is None else transcript
         self._policy = policy_named(policy)
@@ -64,11 +71,17 @@ class PromptBuilder:
         self._with_tools = self._plain
         if with_tools != plain:
             self._with_tools = PreparedTemplate(tokenizer, with_tools)
+        self._window = window
+        self._lengths = MessageLengths(self.tokens.count, self._plain_length)
 
     @property
     def dialect(self) -> Dialect:
         """The tool dialect of the template that is used when tools are given."""
         return self._with_tools.dialect
+
+    def prepared(self, *, with_tools: bool) -> PreparedTemplate:
+        """The template that is used with tools, or without; the same one for most tokenizers."""
+        return self._with_tools if with_tools else self._plain
 
     @property
     def tokens(self) -> TextTokenizer:
@@ -87,34 +100,55 @@ class PromptBuilder:
         """Drop every record of a namespace."""
         self.transcript.forget(namespace)
 
-    def build(self, request: ChatRequest, *, generation_prompt: bool = True) -> BuiltPrompt:
+    def build(
+        self, request: ChatRequest, *, generation_prompt: bool = True, whole: bool = False
+    ) -> BuiltPrompt:
         """The prompt of a request. ``generation_prompt=False``: the history only.
 
+        With a `ContextWindow` a history that does not fit is cut, unless it is wanted ``whole``.
         Tools are taken as they are; `cachefriendly.tools.schema.check_tools` refuses bad ones.
 
         Raises:
             RequestError: messages or template arguments cannot be meant.
+            ContextOverflow: with a `ContextWindow`: the newest turn does not fit by itself.
             TemplateError: the template refuses the messages.
             ControlTokenError: a control token in untrusted text cannot be neutralised.
         """
         check_conversation(request.messages)
         check_arguments(request.template_arguments)
         links = links_of(request.messages)
+        build = partial(self._build, request, links, generation_prompt)
+        if self._window is None or whole:
+            return build(Cut.nothing(len(links)))
+        lengths, head = self._lengths.of(links), self._head_length(request)
+        return self._window.fit(request.messages, lengths, head, build)
+
+    def _build(
+        self, request: ChatRequest, links: Sequence[Link], generation_prompt: bool, cut: Cut
+    ) -> BuiltPrompt:
+        """The prompt of the messages that stay. Their links name all that came before them."""
         found = self.transcript.recognise(request.namespace, links)
-        messages = request.messages
+        messages, moved = request.messages, None
+        if cut.dropped:
+            found = found.among(cut.kept)
+            messages = tuple(messages[index] for index in cut.kept)
+            links = [links[index] for index in cut.kept]
+        if self._window is not None:
+            moved = CutMoved.of(found, links)
         if self._policy.restores:
             messages = restored(messages, found.known)
-        rendering = self._rendering(request, messages, self._moment(found))
-        now = self._circumstances(request, rendering, links)
+        rendering = self._rendering(request, messages, self._moment(found), cut.kept)
+        now = self._circumstances(request, rendering, tuple(links))
         composition = compose(
             rendering,
             self._disguised(messages, rendering),
             found.known,
             policy=self._policy,
             add_generation_prompt=generation_prompt,
-            restart=self._restart(found, now.inputs),
+            restart=None if moved else self._restart(found, now.inputs),
         )
-        return self._built(request.namespace, composition, found, now)
+        built = self._built(request.namespace, composition, found, now, moved)
+        return _numbered(built, cut) if cut.dropped else built
 
     def commit(self, built: BuiltPrompt, output_ids: Sequence[int], reply: Message) -> str:
         """Record a finished call; returns the handle of the reply.
@@ -144,10 +178,15 @@ class PromptBuilder:
         return self.transcript.add(record)
 
     def _rendering(
-        self, request: ChatRequest, messages: Sequence[Message], moment: datetime
+        self,
+        request: ChatRequest,
+        messages: Sequence[Message],
+        moment: datetime,
+        numbers: Sequence[int],
     ) -> Rendering:
-        prepared = self._with_tools if request.tools else self._plain
-        texts = list(texts_of_request(messages, request.tools, request.template_arguments))
+        prepared = self.prepared(with_tools=bool(request.tools))
+        arguments = request.template_arguments
+        texts = list(texts_of_request(messages, request.tools, arguments, numbers))
         source = prepared.template.source
         disguise = disguise_for(prepared.controls, texts, source)
         tools = canonical_tools(request.tools) if self._policy.sorts_tools else request.tools
@@ -155,16 +194,34 @@ class PromptBuilder:
             prepared,
             disguise,
             tuple(disguise.tool(tool) for tool in tools),
-            disguise.value(request.template_arguments),
+            disguise.value(arguments),
             moment,
             prepared.seams.sever(texts, [source, *disguise.placeholders.values()]),
         )
+
+    def _length(self, request: ChatRequest, messages: Sequence[Message]) -> int:
+        """Tokens of a conversation as the template prints it, whenever that is."""
+        numbers = range(len(messages))
+        rendering = self._rendering(request, messages, datetime(2000, 1, 1), numbers)
+        disguised = self._disguised(messages, rendering)
+        text = rendering.render(disguised, add_generation_prompt=True)
+        reveal = rendering.disguise.reveal if rendering.disguise else None
+        return len(rendering.prepared.tokens.encode(text, reveal=reveal))
+
+    def _plain_length(self, messages: Sequence[Message]) -> int:
+        return self._length(ChatRequest(()), messages)
+
+    def _head_length(self, request: ChatRequest) -> int:
+        """Tokens of all but the conversation: system messages at its start, tools, and so on."""
+        system = takewhile(lambda message: message.role == "system", request.messages)
+        return self._length(request, [*system, Message("user", "")])
 
     def _disguised(self, messages: Sequence[Message], rendering: Rendering) -> list[Message]:
         """Control tokens in disguise, and reasoning where the template looks for it."""
         disguise, features = rendering.disguise, rendering.prepared.features
         if self._policy.restores and features.reasoning:
-            messages = thoughts_apart(messages, disguise, open_start=features.opens_reasoning)
+            think, opens = rendering.prepared.dialect.reasoning, features.opens_reasoning
+            messages = thoughts_apart(messages, disguise, think, open_start=opens)
         return [disguise.message(message) for message in messages]
 
     def _moment(self, found: Recognition) -> datetime:
@@ -195,11 +252,16 @@ class PromptBuilder:
         )
 
     def _built(
-        self, namespace: str, composition: Composition, found: Recognition, now: Circumstances
+        self,
+        namespace: str,
+        composition: Composition,
+        found: Recognition,
+        now: Circumstances,
+        moved: CutMoved | None,
     ) -> BuiltPrompt:
         draft = composition.draft
         ids = tuple(draft.ids)
-        departure = find_departure(now.links, found.relatives, found.known)
+        departure = moved or find_departure(now.links, found.relatives, found.known)
         previous = departure.record if departure else found.latest
         compared = compare(previous, ids) if previous else None
         losses: tuple[Loss, ...] = ()
@@ -214,8 +276,15 @@ class PromptBuilder:
             spans=tuple(draft.spans),
             namespace=namespace,
             provenance=Provenance(parent, shared, prompt, composition.base, now),
-            reasoning_open=prompt.rfind("<think>") > prompt.rfind("</think>"),
+            reasoning_open=self.dialect.opens_reasoning(prompt),
             losses=losses,
+            snapshots_at=likely_partings(
+                ids,
+                self.tokens.encode(prompt, at_start=False),
+                self.tokens.controls.ids,
+                parent,
+                shared,
+            ),
         )
 
 
@@ -224,6 +293,13 @@ def _parent(tip: Record | None, compared: Comparison | None) -> tuple[Record | N
     if compared is not None and (tip is None or compared.kept > tip.stop):
         return compared.record, compared.kept
     return (tip, tip.stop) if tip is not None else (None, 0)
+
+
+def _numbered(built: BuiltPrompt, cut: Cut) -> BuiltPrompt:
+    """A prompt of the messages that stay, with their numbers in the request."""
+    spans = (replace(span, message_index=cut.number(span.message_index)) for span in built.spans)
+    losses = (replace(loss, message_index=cut.number(loss.message_index)) for loss in built.losses)
+    return replace(built, spans=tuple(spans), losses=tuple(losses), dropped=cut.dropped)
 
 
 def _shared_links(parent: Record | None, links: Sequence[Link]) -> int:

@@ -61,8 +61,10 @@ class Provenance:
 class BuiltPrompt:
     """What goes to the runner, and why it is what it is.
 
-    ``reasoning_open``: the generation prompt opens a think block and leaves it open.
+    ``reasoning_open``: the generation prompt opens a block of reasoning and leaves it open.
     ``losses`` name tokens of the previous call that this prompt could not keep.
+    ``snapshots_at``: lengths at which later prompts are likely to part from this one.
+    ``dropped`` messages of the request were left out to fit the context window.
     """
 
     ids: tuple[int, ...]
@@ -72,3 +74,5 @@ class BuiltPrompt:
     provenance: Provenance = field(repr=False)
     reasoning_open: bool = False
     losses: tuple[Loss, ...] = ()
+    dropped: int = 0
+    snapshots_at: tuple[int, ...] = ()

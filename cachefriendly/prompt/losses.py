@@ -11,6 +11,7 @@ from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.built import Circumstances
 from cachefriendly.prompt.compose import Rewrite
 from cachefriendly.prompt.departure import Departure, excerpts
+from cachefriendly.prompt.overflow import CutMoved
 from cachefriendly.prompt.record import Record
 
 __all__ = ["Comparison", "compare", "find_losses"]
@@ -46,7 +47,7 @@ def compare(record: Record, prompt: tuple[int, ...]) -> Comparison:
 
 def find_losses(
     compared: Comparison,
-    departure: Departure | None,
+    departure: Departure | CutMoved | None,
     rewrites: Sequence[Rewrite],
     now: Circumstances,
     decode: Callable[[Sequence[int]], str],

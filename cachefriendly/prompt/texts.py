@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,10 +66,16 @@ class TextChange(ABC):
 
 
 def texts_of_request(
-    messages: Sequence[Message], tools: Sequence[Tool], template_arguments: Mapping[str, Any]
+    messages: Sequence[Message],
+    tools: Sequence[Tool],
+    template_arguments: Mapping[str, Any],
+    numbers: Iterable[int] | None = None,
 ) -> Iterator[tuple[str, str]]:
-    """Every untrusted text of a request, with a name for the place it stands at."""
-    for index, message in enumerate(messages):
+    """Every untrusted text of a request, with a name for the place it stands at.
+
+    ``numbers``: what the caller calls the messages, where these are not all of a request.
+    """
+    for index, message in zip(numbers or range(len(messages)), messages, strict=True):
         yield from _texts_of_message(f"message {index} ({message.role})", message)
     for tool in tools:
         where = f"tool {tool.name!r}"

@@ -125,6 +125,11 @@ class TextTokenizer:
             )
         return tuple(ids)
 
+    def count(self, text: str) -> int:
+        """How many ids a text without structure has; lone surrogates count as one character."""
+        text = text.encode("utf-8", "replace").decode()
+        return len(self._codec.encode_stretch(text, False))
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ``ids``, control tokens included."""
         return self._codec.decode(ids)

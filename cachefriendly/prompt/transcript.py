@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cachefriendly.prompt.chain import Link, same_reasoning
 from cachefriendly.prompt.record import Record
@@ -34,6 +34,12 @@ class Recognition:
     latest: Record | None
     latest_index: int
     relatives: tuple[Record, ...]
+
+    def among(self, kept: Sequence[int]) -> Recognition:
+        """The same with only the messages numbered ``kept``, numbered anew; -1 for one left out."""
+        numbers = {index: number for number, index in enumerate(kept)}
+        known = {numbers[i]: record for i, record in self.known.items() if i in numbers}
+        return replace(self, known=known, latest_index=numbers.get(self.latest_index, -1))
 
 
 class Transcript:
