@@ -83,7 +83,9 @@ _INNER = (
     ("num_heads", "head_dim", "expand"),
 )
 # Not those of images and audio: out of the vocabulary no random row can hold them.
-_HIDDEN = re.compile(r"hidden_size|d_model")
+_HIDDEN = re.compile(r"hidden_size|d_model|embed_dim")
+# Widths of a vision part that are the text's hidden size.
+_JOINED = re.compile(r"hidden_size|out_hidden_size|text_hidden_size|\w*output_dim")
 _TOKEN_IDS = re.compile(r"(pad|bos|eos|sep|cls|mask|decoder_start)_token_id")
 _SCALES = re.compile(r"(initializer_range|init_std|embed_init_std|embedding_initializer_range)")
 
@@ -110,7 +112,7 @@ def small_config(
     for other in _nested(small):
         _at_most(vars(other), _TOKEN_IDS, sizes.vocabulary - 1)
         if other is not text and other not in _parts(text):
-            _shrink_other(vars(other), before, after)
+            _shrink_other(vars(other), before, after, widths=widths)
     return small
 
 
@@ -161,16 +163,21 @@ def _take_overrides(text: PreTrainedConfig) -> dict[int, dict[str, Any]]:
     return {int(layer): dict(fields) for layer, fields in said.items()}
 
 
-def _shrink_other(fields: Fields, before: int | None, after: int | None) -> None:
+def _shrink_other(fields: Fields, before: int | None, after: int | None, *, widths: bool) -> None:
     """Vision and audio parts run on no text: two layers, and the widths they are joined with."""
     _at_most(fields, _LAYERS, 2)
     for pattern, most in _SMALLER[:2]:
         _at_most(fields, pattern, most)
-    for name, value in fields.items():
-        if value == before and re.fullmatch(
-            r"out_hidden_size|text_hidden_size|\w*output_dim", name
-        ):
-            fields[name] = after
+    joined = {
+        name: after for name, value in fields.items() if value == before and _JOINED.fullmatch(name)
+    }
+    heads = max(
+        (n for name, n in fields.items() if _HEADS.fullmatch(name) and _is_int(n)), default=0
+    )
+    if widths and heads > 2:
+        _map_ints(fields, _HEADS, lambda n: max(1, n * 2 // heads))
+        _map_ints(fields, _HIDDEN, lambda n: n * 2 // heads)
+    fields.update(joined)
 
 
 def _cap(fields: Fields, sizes: Sizes) -> None:

@@ -7,6 +7,7 @@ every type in the causal-LM registry. Each type runs in a worker process under a
 from __future__ import annotations
 
 import argparse
+import copy
 import dataclasses
 import json
 import sys
@@ -25,7 +26,6 @@ from cachefriendly.engine.small_config import Sizes
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.testing.survey_trace import (
     TOLERANCE,
-    Trace,
     corrupted_token_effect,
     run_trace,
 )
@@ -36,7 +36,7 @@ __all__ = ["TypeResult", "examine", "survey"]
 Verdict: TypeAlias = Literal["packed", "fallback", "refused"]
 
 # Neither the sizes nor the weights of the copy that is checked at load.
-JUDGED = Sizes(window=6, vocabulary=401, layers=6)
+JUDGED = Sizes(window=6, vocabulary=401, layers=5)
 SEED = 5
 TIME_LIMIT = 240.0  # seconds per type
 
@@ -96,19 +96,17 @@ def _choice(config: PreTrainedConfig, built: Any) -> RunnerChoice:
 def _judged(
     result: TypeResult, config: PreTrainedConfig, built: Any, choice: RunnerChoice
 ) -> TypeResult:
-    traces = [_trace(config, built, choice)]
-    corrupted = None
-    if choice.kind == "packed":
-        model, cold = _pair(config, built)
-        corrupted = corrupted_token_effect(model, cold)
+    model, cold = _pair(config, built)
+    traces = [run_trace(model, cold, choice)]
+    corrupted = corrupted_token_effect(model, cold) if choice.kind == "packed" else None
     with_window = windowed(config)
     if with_window is not None:
         try:
-            traces.append(_trace(with_window, built, _choice(with_window, built)))
+            choice = _choice(with_window, built)
+            traces.append(run_trace(*_pair(with_window, built), choice))
         except UnsupportedModel as refusal:
-            result = dataclasses.replace(
-                result, reason=f"{result.reason} With sliding windows: {refusal}".strip()
-            )
+            reason = f"{result.reason} With sliding windows: {refusal}".strip()
+            result = dataclasses.replace(result, reason=reason)
     return dataclasses.replace(
         result,
         steps=sum(trace.steps for trace in traces),
@@ -119,15 +117,10 @@ def _judged(
     )
 
 
-def _trace(config: PreTrainedConfig, built: Any, choice: RunnerChoice) -> Trace:
-    model, cold = _pair(config, built)
-    return run_trace(model, cold, choice)
-
-
 def _pair(config: PreTrainedConfig, built: Any) -> tuple[Any, Any]:
     """The model a runner gets, and the same again that no runner touches."""
     model = shrunken_copy(config, built, sizes=JUDGED, seed=SEED)
-    return model, shrunken_copy(config, built, sizes=JUDGED, seed=SEED)
+    return model, copy.deepcopy(model)
 
 
 def survey(

@@ -92,7 +92,7 @@ def run_trace(model: Any, cold: Any, choice: RunnerChoice, *, seed: int = 0) -> 
     try:
         with torch.inference_mode():
             rows = [_Row(runs.new(), []) for _ in range(3)]
-            _prefill(runs, rows, [ids(n) for n in (91, 40, 17)], rng)
+            _prefill(runs, rows, [ids(n) for n in (75, 40, 17)], rng)
             for _ in range(3):  # single tokens beside a chunk
                 runs.forward(rows, [ids(1), ids(1), ids(rng.randint(2, 9))])
             fork = _Row(rows[0].sequence.fork(), rows[0].ids)
