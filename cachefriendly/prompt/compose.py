@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from cachefriendly.events import MissReason
 from cachefriendly.messages import Message
+from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.draft import Draft
 from cachefriendly.prompt.placement import Placement, find_placement
 from cachefriendly.prompt.policy import Policy, PrintedReply
@@ -116,40 +117,57 @@ class _Composer:
             behind = self._behind(restart, text)
         if restart is not None and behind is not None:
             self.draft.restart_from(self._known[restart], restart)
-            self.draft.write(behind)
+            self.draft.write(self._new(restart, behind))
             return
         self.draft.write(placement.between[0])
         for number, index in enumerate(placement.replies):
-            self._place(index, placement.blocks[number], placement.open_start[number])
+            block, behind = placement.blocks[number], placement.between[number + 1]
+            kept = self._place(index, block, behind, placement.open_start[number])
             if index == restart and self.draft.tip is not self._known[index]:
                 self.draft.restart_from(self._known[index], index)
-            self.draft.write(placement.between[number + 1])
+                kept = True
+            self.draft.write(self._new(index, behind) if kept else behind)
 
     def _behind(self, index: int, text: str) -> str | None:
         """What follows reply ``index`` in ``text``, its turn close included."""
         history = self._messages[: index + 1]
         before = self._rendering.render(history, add_generation_prompt=False)
-        close = self._rendering.prepared.features.close
+        controls = self._rendering.prepared.controls
+        close = controls.ending(before[: controls.floor(before, common_prefix(before, text))])
         if not close or not before.endswith(close) or not text.startswith(before):
             return None
         return close + text[len(before) :]
 
-    def _place(self, index: int, block: str, open_start: bool) -> None:
-        """Draft one reply: with its whole prompt, else as a block, else as the rendered text."""
+    def _new(self, index: int, behind: str) -> str:
+        """What of ``behind`` a recorded reply has not written itself.
+
+        A turn may close with several control tokens, of which the model writes all but the last.
+        """
+        controls, record = self._rendering.prepared.controls, self._known[index]
+        return behind[controls.said_again(record.output, record.output_text, behind) :]
+
+    def _place(self, index: int, block: str, behind: str, open_start: bool) -> bool:
+        """Draft one reply: with its whole prompt, else as a block, else as the rendered text.
+
+        False: as the rendered text.
+        """
         message, record = self._messages[index], self._known[index]
         beyond = self.draft.beyond(record)
         header = beyond
         if beyond is None and not open_start:
             header = self._header(index, record)
+        said = block + behind.removesuffix(self._new(index, behind))
         if header is None or not self._policy.keeps(
-            PrintedReply(message, record, header, block, open_start, self._rendering.disguise)
+            PrintedReply(message, record, header, said, open_start, self._rendering.disguise)
         ):
             self._rewrite(index, self._rendering.disguise.reveal(block))
             self.draft.write(block)
-        elif beyond is not None:
+            return False
+        if beyond is not None:
             self.draft.take_prompt_and_block(record, index)
         else:
             self.draft.take_block(record, index, header)
+        return True
 
     def _rewrite(self, index: int, shown: str) -> None:
         reason = MissReason.TEMPLATE_REWROTE_HISTORY

@@ -52,6 +52,48 @@ class ControlSet:
         """Control tokens of ``text`` in order."""
         return [matched.strip() for matched in self._splitter.findall(text)]
 
+    def floor(self, text: str, position: int) -> int:
+        """``position``, or the start of the control token of ``text`` that it would cut."""
+        start = 0
+        for piece, control_id in self.split(text):
+            stop = start + len(piece)
+            if stop > position:
+                return start if control_id is not None else position
+            start = stop
+        return position
+
+    def ending(self, text: str) -> str:
+        """The control tokens that ``text`` ends with, and the whitespace around them."""
+        tail = ""
+        for piece, control_id in reversed(list(self.split(text))):
+            if control_id is not None or piece.isspace():
+                tail = piece + tail
+                continue
+            tail = piece[len(piece.rstrip()) :] + tail
+            break
+        return tail if tail.strip() else ""
+
+    def said_again(self, ids: Sequence[int], said: str, text: str) -> int:
+        """How much of ``text`` repeats the control tokens that a reply ends with, in characters.
+
+        ``ids`` and ``said`` are the reply; there may be whitespace between those tokens, and in
+        ``text``, which starts with them, it may be another.
+        """
+        end = self.structure(self.ending(said))
+        written = [i for i in ids if i in self.ids]
+        repeated, position, stops = [], 0, []
+        for piece, control_id in self.split(text):
+            position += len(piece)
+            if control_id is not None:
+                repeated.append(control_id)
+                stops.append(position)
+            elif not piece.isspace():
+                break
+        for count in range(min(len(end), len(repeated)), 0, -1):
+            if written[-count:] == repeated[:count]:
+                return stops[count - 1]
+        return 0
+
     def _id_of(self, matched: str) -> int:
         known = self.by_text.get(matched)
         return self.by_text[matched.strip()] if known is None else known
@@ -76,6 +118,8 @@ class ControlSet:
 
 def control_set(tokenizer: Any, template_source: str, markers: Iterable[str]) -> ControlSet:
     """Added tokens flagged special, and those that the template or the dialect writes.
+
+    ``markers`` are texts of the dialect and rendered by the template.
 
     Tokens that are blank or a plain word are left out unless flagged special: a template writes
     newlines and words too, and taking those apart in content would change ordinary text.

@@ -44,8 +44,9 @@ def find_placement(
     """Take ``text`` apart, the rendering of ``messages``, at the messages numbered ``replies``.
 
     Each is first replaced by a plain reply that is a fresh character of its own; where a template
-    wants calls before results, only the name of the first call is replaced. None: this template
-    cannot be taken apart.
+    wants calls before results, only the name of the last call is replaced, and where it heads
+    replies without reasoning otherwise than those with it, only their content. None: this
+    template cannot be taken apart.
 
     Raises:
         RequestError: the text uses the characters that replies could be marked with.
@@ -54,17 +55,22 @@ def find_placement(
     marked = list(zip(replies, markers, strict=True))
     plain = {index: Message("assistant", marker) for index, marker in marked}
     calling = {index: _mark(messages[index], marker) for index, marker in marked}
-    names = [messages[i].tool_calls[0].name if messages[i].tool_calls else None for i in replies]
+    names = [messages[i].tool_calls[-1].name if messages[i].tool_calls else None for i in replies]
     nameless: list[str | None] = [None] * len(replies)
     attempts = [(plain, nameless)]
     if any(names):
         attempts.append((calling, names))
+    if any(messages[index].reasoning for index in replies):
+        thinking = {index: _mark(messages[index], marker, thought=True) for index, marker in marked}
+        attempts.append((thinking, names))
     for stand_ins, called in attempts:
         pattern = _render_with(rendering, messages, stand_ins, add_generation_prompt)
         between = _split(pattern, markers, called)
         spans = _locate(text, between) if between else None
         if spans is not None:
-            return _placement(text, replies, spans, called, _closes(rendering))
+            inside = [stand_ins[i].reasoning or stand_ins[i].tool_calls for i in replies]
+            open_start = tuple(map(bool, inside))
+            return _placement(text, replies, spans, called, open_start, _closes(rendering))
     return None
 
 
@@ -77,11 +83,11 @@ def _fresh(text: str, count: int, messages: Sequence[Message]) -> list[str]:
     return fresh
 
 
-def _mark(message: Message, marker: str) -> Message:
+def _mark(message: Message, marker: str, *, thought: bool = False) -> Message:
     if not message.tool_calls:
-        return Message("assistant", marker)
-    first, *others = message.tool_calls
-    calls = (ToolCall(marker, first.arguments, first.id), *others)
+        return Message("assistant", marker, reasoning=message.reasoning if thought else None)
+    *others, last = message.tool_calls
+    calls = (*others, ToolCall(marker, last.arguments, last.id))
     return replace(message, tool_calls=calls)
 
 
@@ -147,6 +153,7 @@ def _placement(
     replies: Sequence[int],
     spans: Sequence[tuple[int, int]],
     called: Sequence[str | None],
+    open_start: tuple[bool, ...],
     closes: Sequence[str],
 ) -> Placement | None:
     """The blocks lie between ``spans``; one marked inside a call goes on up to the turn close."""
@@ -162,14 +169,14 @@ def _placement(
         between.append(text[start:left])
         blocks.append(text[left:stop])
         start = stop
-    in_call = tuple(name is not None for name in called)
-    return Placement(tuple(replies), (*between, text[start:]), tuple(blocks), in_call)
+    return Placement(tuple(replies), (*between, text[start:]), tuple(blocks), open_start)
 
 
 def _closes(rendering: Rendering) -> list[str]:
-    """What may end a turn with calls: the close of a plain reply, else its last control token."""
-    close = rendering.prepared.features.close
+    """What may end a turn with calls: its own close, that of a plain reply, its last control token."""
+    features = rendering.prepared.features
+    close = features.close
     tail = ""
     for piece, control_id in rendering.prepared.controls.split(close):
         tail = piece if control_id is not None else tail + piece
-    return [part for part in (close, tail) if part]
+    return [part for part in (features.call_close, close, tail) if part]

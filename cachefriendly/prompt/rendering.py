@@ -13,13 +13,12 @@ from cachefriendly.messages import Message, Tool
 from cachefriendly.openai_forms import tool_to_openai
 from cachefriendly.prompt.control import ControlSet, control_set
 from cachefriendly.prompt.disguise import Disguise
-from cachefriendly.prompt.features import TemplateFeatures, probe_features
+from cachefriendly.prompt.features import TemplateFeatures, probe_features, scaffolds
 from cachefriendly.prompt.seams import Seams, Severed
 from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
 from cachefriendly.tools.dialect import Dialect, dialect_for
-from cachefriendly.tools.stream import THINK_CLOSE, THINK_OPEN
 
 __all__ = ["PreparedTemplate", "Rendering"]
 
@@ -35,11 +34,11 @@ class PreparedTemplate:
 
     def __init__(self, tokenizer: Any, source: str) -> None:
         self.template = ChatTemplate(tokenizer, source)
-        self.features: TemplateFeatures = probe_features(self.template)
         self.dialect: Dialect = dialect_for(source)
-        # Replies are read with think blocks whether the template prints any or not.
-        markers = (*self.dialect.markers, THINK_OPEN, THINK_CLOSE)
-        self.controls: ControlSet = control_set(tokenizer, source, markers)
+        self.controls: ControlSet = control_set(
+            tokenizer, source, [*self.dialect.markers, *scaffolds(self.template)]
+        )
+        self.features: TemplateFeatures = probe_features(self.template, self.dialect, self.controls)
         self.seams = Seams(self.controls, template_literals(source))
         self.tokens = TextTokenizer(tokenizer, self.controls, probes=self._probes())
 

@@ -8,10 +8,9 @@ from dataclasses import replace
 from cachefriendly.messages import Message
 from cachefriendly.prompt.disguise import Disguise
 from cachefriendly.prompt.record import Record
+from cachefriendly.tools.stream import Reasoning
 
 __all__ = ["restored", "thoughts_apart"]
-
-_OPEN, _CLOSE = "<think>", "</think>"
 
 
 def restored(messages: Sequence[Message], known: Mapping[int, Record]) -> tuple[Message, ...]:
@@ -28,24 +27,28 @@ def _with_ids_of(recorded: Message, message: Message) -> Message:
 
 
 def thoughts_apart(
-    messages: Sequence[Message], disguise: Disguise, *, open_start: bool
+    messages: Sequence[Message],
+    disguise: Disguise,
+    think: Reasoning | None,
+    *,
+    open_start: bool,
 ) -> list[Message]:
     """Reasoning that a foreign reply carries in its text goes to its own field.
 
     Templates look for the marker to cut the reasoning off; disguised they would not find it.
-    ``open_start``: a reply may begin inside a think block that its prompt opened.
+    ``open_start``: a reply may begin inside a block of reasoning that its prompt opened.
     """
-    if _CLOSE not in disguise.placeholders:
+    if think is None or think.close not in disguise.placeholders:
         return list(messages)
-    return [_thought_apart(message, open_start) for message in messages]
+    return [_thought_apart(message, think, open_start) for message in messages]
 
 
-def _thought_apart(message: Message, open_start: bool) -> Message:
-    """Only where the text starts with a think block: elsewhere the markers are spoken of."""
-    thought, closed, rest = message.content.partition(_CLOSE)
+def _thought_apart(message: Message, think: Reasoning, open_start: bool) -> Message:
+    """Only where the text starts with reasoning: elsewhere the markers are spoken of."""
+    thought, closed, rest = message.content.partition(think.close)
     if message.role != "assistant" or message.reasoning is not None or not closed:
         return message
-    before, opened, inside = thought.partition(_OPEN)
+    before, opened, inside = thought.partition(think.open)
     if before.strip() if opened else not open_start:
         return message
     reasoning = (inside if opened else thought).strip("\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from cachefriendly.messages import Message, Tool
-from cachefriendly.prompt.features import TemplateFeatures
+from cachefriendly.prompt.features import TemplateFeatures, with_reasoning
 from cachefriendly.tools.dialect import Dialect
 
 __all__ = ["Wire", "to_wire"]
@@ -24,16 +24,27 @@ def to_wire(
 ) -> list[Wire]:
     """OpenAI-style dicts, one per message, behind a system message made up where one is needed."""
     plain = [
-        message if features.calls else _without_calls(message, dialect) for message in messages
+        message if features.calls else _without_calls(message, features, dialect)
+        for message in messages
     ]
     if tools and not features.tools:
         plain = _with_description(plain, dialect.describe(tools), features)
-    return [_wire(message, features) for message in plain]
+    ids = _call_ids(plain, dialect)
+    return [_wire(message, features, ids) for message in plain]
 
 
-def _without_calls(message: Message, dialect: Dialect) -> Message:
-    """Calls become text of the turn, a tool result becomes a user turn."""
-    if message.role == "tool":
+def _call_ids(messages: Sequence[Message], dialect: Dialect) -> dict[str, str]:
+    """Every call id as the dialect's templates take it."""
+    return {
+        call.id: dialect.call_id(call, index)
+        for message in messages
+        for index, call in enumerate(message.tool_calls)
+    }
+
+
+def _without_calls(message: Message, features: TemplateFeatures, dialect: Dialect) -> Message:
+    """Calls become text of the turn; a tool result a user turn where it has no role of its own."""
+    if message.role == "tool" and not features.results:
         return Message("user", dialect.render_result(message))
     if not message.tool_calls:
         return message
@@ -59,18 +70,17 @@ def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _wire(message: Message, features: TemplateFeatures) -> Wire:
+def _wire(message: Message, features: TemplateFeatures, ids: Mapping[str, str]) -> Wire:
     wire: Wire = {"role": message.role, "content": _content(message)}
     if message.name:
         wire["name"] = message.name
     if message.tool_call_id:
-        wire["tool_call_id"] = message.tool_call_id
+        wire["tool_call_id"] = ids.get(message.tool_call_id, message.tool_call_id)
     if message.reasoning is not None:
-        # gpt-oss templates read `thinking`, all others `reasoning_content`.
-        wire["reasoning_content"] = wire["thinking"] = message.reasoning
+        wire = with_reasoning(wire, message.reasoning, features.reasoning)
     if message.tool_calls:
         wire["tool_calls"] = [
-            _wire_call(call.id, call.name, dict(call.arguments), features)
+            _wire_call(ids[call.id], call.name, dict(call.arguments), features)
             for call in message.tool_calls
         ]
     return wire

@@ -29,7 +29,7 @@ def byte_tokenizer(chat_template: str | None = CHATML) -> PreTrainedTokenizerFas
 
     Text is never merged, so its ids do not depend on what stands around it.
     """
-    vocabulary = {char: byte for byte, char in enumerate(_byte_chars())}
+    vocabulary = {char: byte for byte, char in enumerate(byte_chars())}
     core = Tokenizer(models.BPE(vocab=vocabulary, merges=[]))
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     core.decoder = decoders.ByteLevel()
@@ -47,7 +47,7 @@ def byte_tokenizer(chat_template: str | None = CHATML) -> PreTrainedTokenizerFas
     return tokenizer
 
 
-def _byte_chars() -> list[str]:
+def byte_chars() -> list[str]:
     """The printable stand-in of each byte in byte-level vocabularies.
 
     Bytes that print in Latin-1 stand for themselves, the others take the code points from 256 on.
