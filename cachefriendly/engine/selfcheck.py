@@ -135,7 +135,7 @@ def largest_error(small: PreTrainedModel) -> Error:
 @torch.inference_mode()
 def _fallback_error(small: PreTrainedModel, step: int | None) -> Error:
     """The fallback runner against eager: rows take turns, one is forked and one cropped."""
-    rows, cold = _rows(small, FALLBACK_ROW_LENGTHS)
+    rows, cold = _rows(small, FALLBACK_ROW_LENGTHS if step is None else ROW_LENGTHS)
     runner = FallbackRunner(small, step=step)
     check = _FallbackCheck(runner, cold)
     ledger = Ledger()

@@ -263,6 +263,67 @@ def test_a_row_that_fails_alone_ends_alone() -> None:
     tokens.close()
 
 
+def test_case_18_calls_of_unequal_length_at_once() -> None:
+    tokens = engine("qwen3_next")
+    prompts = [random_ids(n, n) for n in (3, 61, 17, 30)]
+    with recorded_logits() as record:
+        running = [tokens.submit(request(ids)) for ids in prompts]
+        done = [wait(one) for one in running]
+    for ids, row in zip(prompts, done, strict=True):
+        record.check(cold("qwen3_next"), ids + row.output_ids, tol=tolerance("qwen3_next"), steps=8)
+    tokens.close()
+
+
+def test_calls_that_begin_alike_compute_the_beginning_once() -> None:
+    """The second waits for the state that the first was asked to keep, no longer."""
+    tokens = engine("qwen3_next")
+    shared = random_ids(100, 1)
+    prompts = [shared + random_ids(30, n) for n in (2, 3, 4)]
+    with recorded_logits() as record, embedding_counter(tokens.ask(lambda c: c.runner.model)) as n:
+        running = [tokens.submit(request(ids, 4, at=(100,))) for ids in prompts]
+        done = [wait(one) for one in running]
+    assert [row.reused_tokens for row in done] == [0, 100, 100]
+    assert n.tokens == sum(row.forwarded_tokens for row in done) == 100 + 3 * 33
+    for ids, row in zip(prompts, done, strict=True):
+        record.check(cold("qwen3_next"), ids + row.output_ids, tol=tolerance("qwen3_next"))
+    tokens.close()
+
+
+@pytest.mark.parametrize("name", ["mistral", "qwen3_next", "falcon_h1"])
+def test_case_16_and_20_going_back_is_exact_or_computed(name: str) -> None:
+    """Windows and recurrent states that moved on do not go back; every cut is tried."""
+    tokens = engine(name)
+    prompt = random_ids(40, 1)
+    first = prompt + run(tokens, prompt, at=(20,)).output_ids
+    with recorded_logits() as record:
+        for keep in (1, 7, 19, 20, 21, 33, 39, 40, 43, 47):
+            branch = first[:keep] + random_ids(5, keep)
+            done = run(tokens, branch, 2)
+            assert done.reused_tokens <= keep
+            assert done.common_tokens >= keep
+            record.check(cold(name), branch + done.output_ids, tol=tolerance(name))
+    tokens.close()
+
+
+def test_weights_changed_under_a_running_row_poison_nothing() -> None:
+    tokens = engine("qwen3_next")
+    model, changed = tokens.ask(lambda core: core.runner.model), fallback_model("qwen3_next")
+    prompt = random_ids(40, 1)
+    running = tokens.submit(request(prompt, 100))
+    running.channel.get()
+    for owner in (model, changed):
+        with torch.no_grad():
+            owner.get_input_embeddings().weight.mul_(1.5)
+    run(tokens, random_ids(10, 2))
+    wait(running)
+    with recorded_logits() as record:
+        longer = prompt + random_ids(3, 3)
+        again = run(tokens, longer)
+    assert again.reused_tokens == 0
+    record.check(changed, longer + again.output_ids, tol=tolerance("qwen3_next") * 2)
+    tokens.close()
+
+
 @pytest.mark.parametrize("name", ["qwen3_next", "mamba2"])
 def test_a_seed_gives_the_same_ids_cold_and_warm(name: str) -> None:
     tokens = engine(name)
