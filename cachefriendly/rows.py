@@ -17,11 +17,14 @@ class GrammarSpec:
     ``lark`` is an llguidance lark grammar. ``what`` names its origin in errors (a tool, a schema).
     The lark refers to the texts in ``markers`` as ``marker_0``, ``marker_1``: the matcher makes
     each the added token of that text where the vocabulary has one, else the literal text.
+    ``endings`` are texts (markers in them) that lead out of free text or of a list of calls: who
+    must end the reply within its length tries them first.
     """
 
     lark: str
     what: str = "grammar"
     markers: tuple[str, ...] = ()
+    endings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +68,9 @@ class RowDone:
     ``stop_text`` is text behind the last kept id that still precedes the stop string.
     ``common_tokens``: the longest held sequence with the same beginning; more than
     ``reused_tokens`` where a state that cannot be cut back was held beyond the common part only.
+    ``other_regime_tokens``: of the prompt, what was held with keys of another length; all of it
+    where keys serve one length only. ``regime_tokens`` were forwarded again because the row grew
+    into another rope regime.
     """
 
     reason: Literal["stop", "stop_string", "length"]
@@ -77,6 +83,8 @@ class RowDone:
     total_s: float
     stop_text: str = ""
     common_tokens: int = 0
+    other_regime_tokens: int = 0
+    regime_tokens: int = 0
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

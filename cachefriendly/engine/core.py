@@ -68,6 +68,7 @@ class Core:
             self.scheduler.budget = sys.maxsize
 
     def add(self, row: Row) -> None:
+        row.regime = self.runner.regimes.regime(len(row.ids))
         self.scheduler.add(row)
 
     @property
@@ -79,6 +80,7 @@ class Core:
         self._drop_cancelled()
         self._watch(self._weights.changed())
         self._admit()
+        self._change_regimes()
         batch = self.scheduler.batch()
         runner = self.runner
         for part in self._parts(batch):
@@ -108,7 +110,8 @@ class Core:
         )
 
     def forget(self, namespace: str) -> None:
-        self.cache.forget(self._space(namespace))
+        for space in self._spaces(namespace):
+            self.cache.forget(space)
 
     def _admit(self) -> None:
         for row in self.scheduler.admissible():
@@ -117,11 +120,42 @@ class Core:
             self._open(row)
 
     def _open(self, row: Row) -> None:
-        space = self._space(row.request.namespace)
+        regimes = self.runner.regimes
+        row.regime = regimes.regime(len(row.ids))
+        space = self._space(row)
         row.open(self.cache.open(row.ids, space), space, self.cache.plan(row.request))
+        if not regimes.keeps(row.regime):
+            row.other_regime = len(row.ids)
+        elif not regimes.one:
+            others = self._spaces(row.request.namespace) - {space}
+            held = [self.cache.lookup(row.ids, other) for other in others]
+            row.other_regime = max(held, default=0)
 
-    def _space(self, namespace: str) -> str:
-        return f"{self._generation}:{namespace}"
+    def _change_regimes(self) -> None:
+        """Rows that grew to a length with other keys forward everything again (EVIDENCE F5)."""
+        regimes = self.runner.regimes
+        if regimes.one:
+            return
+        for row in self.scheduler.running:
+            regime = regimes.regime(len(row.ids))
+            if regime != row.regime:
+                row.again += row.held
+                row.close(self._keep_if_current)
+                space = self._space(row, regime)
+                row.grow_into(self.cache.open(row.ids, space), space, regime)
+
+    def _space(self, row: Row, regime: int | None = None) -> str:
+        """Where a row's keys are kept: by weights, rope regime (the row's own) and namespace."""
+        regime = row.regime if regime is None else regime
+        return f"{self._generation}:{regime}:{row.request.namespace}"
+
+    def _spaces(self, namespace: str) -> set[str]:
+        """The spaces of a namespace that hold anything of the current weights."""
+        return {
+            space
+            for space in self.cache.spaces()
+            if space.split(":", 2)[::2] == [str(self._generation), namespace]
+        }
 
     def _watch(self, changed: bool) -> None:
         """Held keys belong to the weights that made them; the owner may have changed those.
@@ -135,10 +169,13 @@ class Core:
             self._outdated = self.cache.spaces()
 
     def _parts(self, batch: Batch) -> list[Batch]:
-        """What goes into one forward each: everything, or one row after another."""
-        if self.runner.together or not batch:
-            return [batch] if batch else []
-        return [[work] for work in batch]
+        """What goes into one forward each: the rows of one regime, or one row after another."""
+        if not self.runner.together:
+            return [[work] for work in batch]
+        parts: dict[int, Batch] = {}
+        for work in batch:
+            parts.setdefault(work.row.regime, []).append(work)
+        return list(parts.values())
 
     def _forward(self, batch: Batch) -> list[tuple[Batch, Tensor]]:
         """Forward a batch; when that fails, with less at once, in the end row by row.
@@ -214,7 +251,9 @@ class Core:
                 work = Work(work.row, work.ids[: len(work.ids) // 2], last=False)
 
     def _run(self, batch: Batch) -> Tensor:
-        inputs = [RowInput(work.row.sequence, work.ids, work.last) for work in batch]
+        inputs = [
+            RowInput(work.row.sequence, work.ids, work.last, len(work.row.ids)) for work in batch
+        ]
         logits = self.runner.forward(inputs)
         for work in batch:
             work.row.forwarded += len(work.ids)
@@ -242,10 +281,12 @@ class Core:
                 row.channel.put(done)
 
     def _keep_if_current(self, row: Row) -> None:
-        if row.space == self._space(row.request.namespace):
+        if row.space == self._space(row):
             self._keep(row)
 
     def _keep(self, row: Row) -> None:
+        if not self.runner.regimes.keeps(row.regime):
+            return
         try:
             self.cache.keep(row.sequence, row.ids, row.space)
         except RuntimeError as error:  # keeping may copy
@@ -262,7 +303,7 @@ class Core:
     def _end(self, row: Row, error: BaseException | None) -> None:
         """Take a row out. What it forwarded is certain and kept, whatever ended it."""
         self.scheduler.remove(row)
-        current = row.space == self._space(row.request.namespace)
+        current = row.space == self._space(row)
         row.close(self._keep if current else None)
         if not current:
             self._drop_outdated()

@@ -10,6 +10,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import cache_argument, forward_arguments, returned_cache
+from cachefriendly.engine.devices import input_device
 from cachefriendly.engine.rope import RopeControl
 from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
@@ -42,8 +43,7 @@ class FallbackRunner:
         self.regimes = self._rope.regimes
         self._was_training = model.training
         model.eval()
-        embedding: Any = model.get_input_embeddings()
-        self._device: torch.device = embedding.weight.device
+        self._device = input_device(model)
 
     def close(self) -> None:
         """Give the model back as it was. Safe to repeat."""

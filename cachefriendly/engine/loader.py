@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
+from cachefriendly.engine.rope import rope_kinds
 from cachefriendly.errors import ConfigError
 
 __all__ = ["LoadedModel", "ModelSource", "context_window_of", "model_fingerprint"]
@@ -83,37 +84,25 @@ def context_window_of(config: Any, wanted: int | None) -> int:
     Args:
         config: a transformers configuration.
 
+    Dynamic NTK goes beyond the trained length on demand: there every token forwards the whole
+    sequence again, because its keys serve no other length.
+
     Raises:
         ConfigError: more than the model's positions reach, or nobody says how many.
     """
     text = config.get_text_config(decoder=True)
     limit = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    switch = _rope_switch(text)
-    if switch is not None and (wanted is None or wanted > switch):
-        if wanted is not None:
-            raise ConfigError(
-                f"context_window={wanted} crosses the length {switch} at which this model's "
-                "longrope changes all of its keys, so that nothing held could be reused exactly; "
-                f"use at most {switch}"
-            )
-        return switch
     if wanted is None and limit is None:
         raise ConfigError("the model does not say its context length; set context_window=")
-    if wanted is not None and limit is not None and wanted > limit:
+    if wanted is not None and limit is not None and wanted > limit and not _stretches(text):
         raise ConfigError(f"context_window={wanted} exceeds the model's {limit} positions")
     return int(wanted if wanted is not None else limit)  # type: ignore[arg-type]
 
 
-def _rope_switch(text: Any) -> int | None:
-    """Where longrope changes its factors, if the model has it: old keys then depend on the length
-    of whatever shares the forward, so no sequence may cross it (EVIDENCE F5)."""
-    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    kinds = [rope, *(value for value in rope.values() if isinstance(value, dict))]
-    for kind in kinds:
-        if kind.get("rope_type", kind.get("type")) == "longrope":
-            switch = kind.get("original_max_position_embeddings")
-            return int(switch or text.original_max_position_embeddings)
-    return None
+def _stretches(text: Any) -> bool:
+    """Whether the model's frequencies adapt to any length (dynamic NTK; a fixed alpha does not)."""
+    kinds = rope_kinds(text).values()
+    return any("dynamic" in kind and not parameters.get("alpha") for kind, parameters in kinds)
 
 
 def model_fingerprint(model: PreTrainedModel) -> str:

@@ -19,13 +19,14 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
         return (Loss(MissReason.REUSE_OFF, 0, 0, fix="EngineConfig(reuse=True)"),)
     origin = built.provenance
     if origin is None or origin.parent is None:
-        return built.losses if done.reused_tokens else (*built.losses, _FIRST)
+        first = () if done.reused_tokens else (_FIRST,)
+        return (*built.losses, *first, *_regime(done, 0, done.reused_tokens))
     known = origin.shared - 1
-    lost = known - done.reused_tokens
-    if lost <= 0:
-        return built.losses
     held = min(known, max(done.common_tokens, done.reused_tokens))
-    losses = list(built.losses)
+    other = max(0, min(known, done.other_regime_tokens) - held)
+    losses = [*built.losses, *_regime(done, other, held)]
+    if known <= done.reused_tokens:
+        return tuple(losses)
     if held > done.reused_tokens:
         losses.append(
             Loss(
@@ -35,6 +36,7 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
                 fix="this model's state is kept at the ends of messages only; go on from one",
             )
         )
+    held += other
     if known > held:
         losses.append(
             Loss(
@@ -45,6 +47,15 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
             )
         )
     return tuple(losses)
+
+
+def _regime(done: RowDone, other: int, first: int) -> tuple[Loss, ...]:
+    """Keys that were held for another length of the sequence, before this call and during it."""
+    lost = other + done.regime_tokens
+    if not lost:
+        return ()
+    fix = "the model's keys depend on the length: stay on one side of its switch"
+    return (Loss(MissReason.ROPE_REGIME_CHANGED, lost, first if other else 0, fix=fix),)
 
 
 _FIRST = Loss(MissReason.FIRST_CALL, 0, 0)

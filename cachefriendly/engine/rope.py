@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from cachefriendly.errors import UnsupportedModel
 
-__all__ = ["RopeControl", "RopeRegimes", "length_dependent", "rope_kinds"]
+__all__ = ["RopeControl", "RopeRegimes", "length_dependent", "lift_switches", "rope_kinds"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +69,12 @@ class RopeRegimes:
         return max(lengths)
 
     def reusable(self, length: int) -> bool:
-        """Whether one token more finds the same keys, so that holding them is worth anything."""
+        """Whether one token more finds the same keys."""
         return self.trained is None or length <= self.trained
+
+    def keeps(self, regime: int) -> bool:
+        """Whether keys of a regime are worth keeping: not those of one length alone."""
+        return regime <= len(self.switches) or self.reusable(regime)
 
 
 @dataclass(slots=True)
@@ -154,6 +158,19 @@ class _ForwardAtLength:
 def length_dependent(model: nn.Module) -> list[Any]:
     """The rotary modules whose frequencies or scale depend on the length of the sequence."""
     return [module for module in model.modules() if _kinds_of(module)]
+
+
+def lift_switches(model: nn.Module, length: int) -> None:
+    """Make keys equal up to ``length`` tokens: for a copy that is checked on rows of any length."""
+    for module in length_dependent(model):
+        module.original_max_seq_len = length
+        module.max_seq_len_cached = module.original_max_seq_len
+        rope = module.config.rope_parameters
+        places = [rope[name] if name else rope for name in _kinds_of(module)]
+        # The configuration's own field, where it has one, overwrites that of the parameters.
+        for fields in (*places, vars(module.config)):
+            if fields.get("original_max_position_embeddings") is not None:
+                fields["original_max_position_embeddings"] = length
 
 
 def rope_kinds(config: Any) -> dict[str, tuple[str, Mapping[str, Any]]]:

@@ -43,6 +43,9 @@ class Row:
         self.reused = 0
         self.common = 0
         self.space = ""
+        self.regime = 0
+        self.other_regime = 0
+        self.again = 0
         self._chooser = chooser
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
@@ -80,6 +83,13 @@ class Row:
         self.plan = plan
         self.reused = opened.reused
         self.common = opened.common
+
+    def grow_into(self, opened: Opened[Any], space: str, regime: int) -> None:
+        """Start once more with the keys of another rope regime, on what ``space`` held of it."""
+        self.opened = opened
+        self.space = space
+        self.regime = regime
+        self.again -= opened.reused
 
     def next_ids(self, budget: int) -> list[int]:
         """The ids to forward next, at most ``budget``, and not beyond a length that is kept."""
@@ -141,6 +151,8 @@ class Row:
             prefilled_tokens=self.prompt_length - self.reused,
             forwarded_tokens=self.forwarded,
             common_tokens=self.common,
+            other_regime_tokens=self.other_regime,
+            regime_tokens=self.again,
             ttft_s=(self._first or now) - self._started,
             total_s=now - self._started,
             stop_text=stop_text,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Ordered
-from typing import Any
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import cache_argument, text_config
+from cachefriendly.engine.devices import input_device, spread_over_devices
 from cachefriendly.engine.rope import RopeControl
 from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
@@ -38,8 +38,8 @@ class PackedRunner:
         self._slots = SlotTable()
         self._cache_argument = cache_argument(model)
         self._layers: int = text_config(model).num_hidden_layers
-        embedding: Any = model.get_input_embeddings()
-        self._device: torch.device = embedding.weight.device
+        self._device = input_device(model)
+        self._spread = spread_over_devices(model)
 
     def close(self) -> None:
         self._rope.undo()
@@ -80,7 +80,9 @@ class PackedRunner:
         logits: Tensor = output.logits[0, : self._wanted(rows)]
         return logits.float()
 
-    def _plan(self, rows: Ordered[RowInput[Sequence]]) -> tuple[StepPlan, Tensor, Tensor, Tensor]:
+    def _plan(
+        self, rows: Ordered[RowInput[Sequence]]
+    ) -> tuple[StepPlan, Tensor, Tensor, Tensor | list[int]]:
         plans: list[RowPlan] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -94,13 +96,14 @@ class PackedRunner:
                 last.append(len(ids) - 1)
         # An index tensor, never an int: an int makes some models drop query tokens inside.
         # It must not be empty; a step of prefill chunks alone asks for one row and ignores it.
-        keep = torch.tensor(last or [len(ids) - 1], device=self._device)
+        # The index is used where the last layer runs; a list of numbers fits every device.
+        keep = last or [len(ids) - 1]
         step = StepPlan(plans, len(ids), self._slots)
         return (
             step,
             torch.tensor([ids], device=self._device),
             torch.tensor([positions], device=self._device),
-            keep,
+            keep if self._spread else torch.tensor(keep, device=self._device),
         )
 
     @staticmethod

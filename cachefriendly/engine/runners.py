@@ -8,6 +8,7 @@ from typing import Generic, Literal, Protocol, TypeAlias, TypeVar
 
 from torch import Tensor
 
+from cachefriendly.engine.rope import RopeRegimes
 from cachefriendly.store.contract import RowSequence, Store
 
 __all__ = ["Backend", "RowInput", "Runner", "RunnerChoice", "RunnerKind"]
@@ -38,10 +39,12 @@ class RowInput(Generic[S]):
 class Runner(Protocol[S]):
     """Forwards new tokens of rows, exactly as a cold run of the whole row would.
 
-    ``together``: rows of one call share a forward. ``forwards`` and ``tokens`` count what was run.
+    ``together``: rows of one call share a forward; their lengths must be of one of the
+    ``regimes``. ``forwards`` and ``tokens`` count what was run.
     """
 
     together: bool
+    regimes: RopeRegimes
     forwards: int
     tokens: int
 

@@ -93,6 +93,8 @@ class Scheduler:
         for other in self.running:
             if other.request.namespace != row.request.namespace or other.generated:
                 continue
+            if other.regime != row.regime:
+                continue
             shared = common_prefix(other.request.prompt_ids, prompt, 0)
             useful, held_at = other.plan.useful(min(shared, len(prompt) - 1))
             # What the other one took over is held already; this row can take it over as well.

@@ -11,12 +11,14 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
+from cachefriendly.engine.rope import lift_switches
 from cachefriendly.engine.small_config import SMALL, Sizes, small_config
 from cachefriendly.errors import UnsupportedModel
 
 __all__ = ["LONG_ROW", "shrunken_copy"]
 
 LONG_ROW = 37
+LONGEST_ROW = 4096  # rows of a check are shorter, so that all of them have the same rope
 MOST_PARAMETERS = 120_000_000  # 0.5 GB; three times what common models shrink to
 
 
@@ -78,6 +80,7 @@ def _build(built: type[PreTrainedModel], config: PreTrainedConfig, seed: int) ->
                 config, attn_implementation="eager", dtype=torch.float32
             )
         small.eval()
+        lift_switches(small, LONGEST_ROW)
         with torch.inference_mode():
             logits = small(input_ids=torch.arange(1, 13)[None], use_cache=False).logits
     if not bool(logits.isfinite().all()):

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cachefriendly.engine.devices import offloaded_tensors
+
 __all__ = ["WeightsWatch"]
 
 
@@ -17,9 +19,11 @@ class WeightsWatch:
     Sums torch's version counters (an optimiser step, a merge or ``load_state_dict`` raise them)
     and compares the identity of the parameters and the state of every adapter layer. `changed`
     looks at the parameters it knows; `changed_at_all` walks the model again, so that it also
-    notices parameters that were replaced or added, and samples the values. What no counter shows
-    stays unseen: a write behind torch's back to a few elements, a hook that changes activations
-    (most hooks only look). After such a change call `Engine.clear`.
+    notices parameters that were replaced or added, and samples the values. Offloaded parameters are
+    the tensors that accelerate copies in for each forward. What no counter shows stays unseen: a
+    write behind torch's back to a few elements, a hook that changes activations (most hooks only
+    look), a file of disk-offloaded weights that is written anew. After such a change call
+    `Engine.clear`.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -46,7 +50,7 @@ class WeightsWatch:
         """
         groups: dict[tuple[Any, ...], list[Tensor]] = {}
         for parameter in self._parameters:
-            if parameter.is_contiguous() and parameter.numel() and not parameter.is_meta:
+            if parameter.is_contiguous() and parameter.numel():
                 flat = parameter.detach().view(-1)
                 picked = (flat[0], flat[flat.numel() // 2], flat[-1])
                 groups.setdefault((parameter.device, parameter.dtype), []).extend(picked)
@@ -58,7 +62,8 @@ class WeightsWatch:
         return tuple(sums)
 
     def _collect(self) -> None:
-        self._parameters = list(self._model.parameters())
+        held = [p for p in self._model.parameters() if not p.is_meta]
+        self._parameters = held + offloaded_tensors(self._model)
         self._adapter_layers = [module for module in self._model.modules() if _is_adapter(module)]
 
     def _state(self) -> tuple[Any, ...]:

@@ -98,6 +98,9 @@ class Store(Protocol[S]):
     def plan(self, request: GenerateRequest) -> KeepPlan:
         """Where the tokens of this request's row are to be kept while it is prefilled."""
 
+    def lookup(self, ids: Sequence[int], space: str = "") -> int:
+        """Tokens of ``ids`` that are held, without touching anything."""
+
     def open(self, ids: Sequence[int], space: str = "") -> Opened[S]:
         """A sequence on the longest usable held prefix of ``ids``, at most ``len(ids) - 1``."""
 

@@ -13,8 +13,6 @@ import torch
 
 from cachefriendly import (
     ChatRequest,
-    ConfigError,
-    ContextOverflow,
     Engine,
     EngineClosed,
     EngineConfig,
@@ -44,39 +42,6 @@ def engine() -> Iterator[Engine]:
 
 def ask(text: str, sampling: Sampling = GREEDY, namespace: str = "") -> ChatRequest:
     return ChatRequest((Message("user", text),), sampling=sampling, namespace=namespace)
-
-
-@pytest.fixture
-def longrope() -> Any:
-    """A llama whose factors change at 64 tokens: every old key then depends on the length."""
-    half = 8
-    rope = {
-        "rope_type": "longrope",
-        "rope_theta": 10000.0,
-        "short_factor": [1.0] * half,
-        "long_factor": [4.0] * half,
-        "original_max_position_embeddings": 64,
-        "factor": 32.0,
-    }
-    return tiny_model("llama", head_dim=16, rope_parameters=rope, max_position_embeddings=2048)
-
-
-def test_longrope_runs_below_its_switch_only(longrope: Any) -> None:
-    """A short call beside a long one was wrong by 2.5."""
-    with Engine(longrope, byte_tokenizer(CONTENT_ONLY)) as engine:
-        assert engine.context_window == 64
-        short = ask("ab", Sampling(max_tokens=8, temperature=0))
-        alone = engine.chat(short).result().output_ids
-        with pytest.raises(ContextOverflow, match="context window is 64"):
-            engine.chat(ask("x" * 200))
-        long = engine.chat(ask("y" * 40, Sampling(max_tokens=24, temperature=0)))
-        assert engine.chat(short).result().output_ids == alone
-        long.result()
-    with (
-        Engine(longrope, byte_tokenizer(), EngineConfig(context_window=128)) as engine,
-        pytest.raises(ConfigError, match="crosses the length 64"),
-    ):
-        engine.load()
 
 
 def test_an_empty_prompt_is_refused_and_blocks_nobody() -> None:

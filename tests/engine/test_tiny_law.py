@@ -83,7 +83,7 @@ def test_one_corrupted_cached_token_is_seen() -> None:
 
 
 def corrupt_one_token(core: Core) -> None:
-    node = next(iter(core.cache._trees["0:"].nodes()))
+    node = next(iter(core.cache._trees["0:0:"].nodes()))
     piece = node.value.pieces[0]
     key, value = piece.extent.read(0, piece.start + 5, piece.start + 6)
     key.zero_()
