@@ -42,8 +42,10 @@ _KV_HEADS = re.compile(
     r"(num_(global_)?key_value_heads|swa_num_key_value_heads|num_kv_heads|kv_n_heads|n_head_kv"
     r"|num_query_groups)"
 )
+# Not the heads of an index: with few of them a sum of rectified scores is often exactly zero, and
+# which of equal scores is picked depends on the shape of the forward.
 _STATE_HEADS = re.compile(
-    r"(mamba_n_heads|n_mamba_heads|mamba_num_heads|linear_num_(key_|value_)?heads|index_n_heads)"
+    r"(mamba_n_heads|n_mamba_heads|mamba_num_heads|linear_num_(key_|value_)?heads)"
 )
 _CAPS = (
     (re.compile(r"(vocab_size\w*|unpadded_vocab_size)"), "vocabulary"),

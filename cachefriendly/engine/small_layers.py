@@ -13,7 +13,7 @@ Overrides = Mapping[int, Mapping[str, Any]]
 
 # How configurations say which layers are special, beside lists with one entry per layer.
 _LAYER_IDS = re.compile(
-    r"\w*(layer_ids|attn_idxs|moe_layers|mlp_only_layers|cross_attention_layers)"
+    r"\w*(layer_ids|layer_indices|attn_idxs|moe_layers|mlp_only_layers|cross_attention_layers)"
 )
 _COUNT_AT_START = re.compile(
     r"(first_k_dense_replace|num_dense_layers|num_hash_layers|moe_layer_start_index"

@@ -142,7 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("types", nargs="*", metavar="TYPE", help="model types; all by default")
     parser.add_argument("--jobs", type=int, default=1, help="worker processes")
     parser.add_argument("--time-limit", type=float, default=TIME_LIMIT, help="seconds per type")
-    parser.add_argument("--json", action="store_true", help="one object with all results")
+    parser.add_argument("--json", action="store_true", help="an object per type and line")
     options = parser.parse_args(arguments)
     types = tuple(options.types) or registered_types()
     unknown = sorted(set(types) - set(registered_types()))
@@ -152,9 +152,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for result in survey(types, jobs=options.jobs, time_limit=options.time_limit):
         results.append(result)
         _progress(result, len(results), len(types))
-    results.sort(key=lambda result: types.index(result.model_type))
-    if options.json:
-        sys.stdout.write(json.dumps([dataclasses.asdict(r) for r in results], indent=1) + "\n")
+        if options.json:
+            sys.stdout.write(json.dumps(dataclasses.asdict(result)) + "\n")
+            sys.stdout.flush()
     counts = Counter(result.verdict for result in results)
     wrong = [result.model_type for result in results if result.silently_wrong]
     sys.stderr.write(f"{dict(counts)}, silently wrong: {wrong or 'none'}\n")

@@ -16,12 +16,14 @@ __all__ = ["class_of", "default_config", "registered_types", "windowed"]
 _ROPE = {"rope_type": "default", "rope_theta": 10000.0}
 # Default configurations that transformers itself cannot run: what their checkpoints say.
 _MISSING: dict[str, dict[str, Any]] = {
+    "bamba": {"attn_layer_indices": [9, 18, 27]},  # it cannot count tokens without attention
     "cohere_compass_text": {  # rope per layer type, none given
         "rope_parameters": {"full_attention": _ROPE, "sliding_attention": _ROPE}
     },
     "dbrx": {"attn_config": {"rope_theta": 10000.0, "clip_qkv": 8.0, "kv_n_heads": 8}},
     "deepseek_v2": {"num_experts_per_tok": 6, "n_group": 8, "topk_group": 3},
     "dots1": {"n_routed_experts": 128, "n_shared_experts": 2, "num_experts_per_tok": 6},
+    "granitemoehybrid": {"layer_types": ["mamba", "mamba", "mamba", "attention"] * 8},
     "hunyuan_v1_dense": {"head_dim": 128},
     "hunyuan_v1_moe": {"head_dim": 128},
     "lfm2_moe": {"layer_types": ["conv", "conv", "full_attention", "conv"] * 8},
