@@ -59,7 +59,7 @@ def greedy_closing(
     path: list[int] = []
     uses: Counter[int] = Counter()
     while not walker.is_accepting():
-        step = _forced(walker, vocabulary) or _ending(walker, vocabulary, endings)
+        step = _ending(walker, vocabulary, endings) or _forced(walker, vocabulary)
         if not step:
             # An id chosen often leads in circles (digits without end): let others have a turn.
             choices = _preferred(walker, vocabulary, most=_WALK_CHOICES)
@@ -85,7 +85,7 @@ def searched_closing(
         _, _, state, path = heapq.heappop(queue)
         if state.is_accepting():
             return path
-        forced = _forced(state, vocabulary) or _ending(state, vocabulary, endings)
+        forced = _ending(state, vocabulary, endings) or _forced(state, vocabulary)
         branches = (
             [forced]
             if forced

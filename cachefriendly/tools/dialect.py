@@ -22,9 +22,14 @@ from cachefriendly.tools.block_dialects import (
     NemotronV2Dialect,
     SolarDialect,
 )
+from cachefriendly.tools.deepseek import DeepSeekDialect
+from cachefriendly.tools.dsml import BLOCKS, DsmlDialect
 from cachefriendly.tools.functionary import FunctionaryDialect
+from cachefriendly.tools.gemma4 import GemmaDialect
 from cachefriendly.tools.glm import GlmDialect, GlmTightDialect
+from cachefriendly.tools.harmony import HarmonyDialect
 from cachefriendly.tools.hermes import HermesDialect
+from cachefriendly.tools.kimi import KimiDialect
 from cachefriendly.tools.lfm2 import Lfm2Dialect
 from cachefriendly.tools.llama3 import Llama3Dialect
 from cachefriendly.tools.mistral import MistralCallIdDialect, MistralDialect, MistralListDialect
@@ -115,6 +120,12 @@ class Dialect(Protocol):
 
 
 DIALECTS: tuple[NativeDialect, ...] = (
+    HarmonyDialect(),
+    KimiDialect(),
+    DeepSeekDialect(),
+    DeepSeekDialect(fenced=True),
+    *(DsmlDialect(block=block) for block in BLOCKS),
+    GemmaDialect(),
     MistralCallIdDialect(),
     MistralDialect(),
     MistralListDialect(),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from cachefriendly.errors import RequestError, SchemaError
@@ -76,7 +77,9 @@ def calls_grammar(
     more = f" ({lark_text(text.between, markers)} block)*" if many else ""
     begin, end = lark_text(text.begin, markers), lark_text(text.end, markers)
     lines = [f"start: {begin} block{more} {end}", f"block: {block}", *rules]
-    return GrammarSpec("\n".join(lines) + "\n", what=what_of(tools), markers=tuple(markers))
+    lark = "\n".join(lines) + "\n"
+    endings = (text.end,) if text.end else ()
+    return GrammarSpec(lark, what_of(tools), tuple(markers), endings)
 
 
 def call_choice(tools: Sequence[Tool]) -> str:
@@ -105,7 +108,7 @@ def calls_or_answer(calls: GrammarSpec, schema: Mapping[str, Any], *, what: str)
     """
     answer = json_grammar(schema, what=what).lark.replace("start:", "answer:", 1)
     lark = "start: calls | answer\n" + calls.lark.replace("start:", "calls:", 1) + answer
-    return GrammarSpec(lark, what=f"{calls.what} or {what}", markers=calls.markers)
+    return replace(calls, lark=lark, what=f"{calls.what} or {what}")
 
 
 def arguments_rule(tool: Tool) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -59,6 +60,7 @@ class GrammarMatcher:
         self._matcher = start_matcher(vocabulary, _resolved(spec, vocabulary), what=spec.what)
         self._endings = _endings(spec, vocabulary)
         self._closing = self._first_closing(spec.what, max_tokens)
+        self._shortest = len(self._closing)
         self._update_finished()
 
     def allowed(self) -> torch.Tensor:
@@ -101,7 +103,7 @@ class GrammarMatcher:
         known = self._closing
         if len(known) <= room and still_closes(matcher, known):
             return known
-        far = 2 * len(known) + 64
+        far = 3 * max(len(known), self._shortest) + 64
         vocabulary, endings = self._vocabulary, self._endings
         found = greedy_closing(matcher, vocabulary, limit=min(room, far), endings=endings)
         if found is None and far < room:
@@ -141,6 +143,7 @@ class GrammarMatcher:
 def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """The lark with its markers defined: one added token each, or the literal text."""
     rules = []
+    tokens = [text for text in spec.markers if text in vocabulary.added_ids]
     for index, text in enumerate(spec.markers):
         token = vocabulary.added_ids.get(text)
         value = json.dumps(text, ensure_ascii=False) if token is None else f"<[{token}]>"
@@ -149,8 +152,15 @@ def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     def until(found: re.Match[str]) -> str:
         name, index, pattern = found.groups()
         text = spec.markers[int(index)]
-        if text in vocabulary.added_ids:
-            return f"{name}: {pattern} {marker_rule(int(index))}"
+        token = vocabulary.added_ids.get(text.strip())
+        if token is not None:
+            return f"{name}: {pattern} <[{token}]>"
+        inner = next((part for part in tokens if part in text), None)
+        if inner is not None:  # a text cannot tell where it ends, the token inside can
+            before, _, after = text.partition(inner)
+            start = re.escape(before).replace("/", r"\/")
+            rest = f" {json.dumps(after, ensure_ascii=False)}" if after else ""
+            return f"{name}: /({pattern[1:-1]}){start}/ <[{vocabulary.added_ids[inner]}]>{rest}"
         return f"{name}[suffix={json.dumps(text, ensure_ascii=False)}]: {pattern}"
 
     return _UNTIL.sub(until, spec.lark) + "".join(rules)
@@ -159,8 +169,18 @@ def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
 def _endings(spec: GrammarSpec, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
     """The ids of the texts that end free text in the grammar."""
     texts = {spec.markers[int(found[2])] for found in _UNTIL.finditer(spec.lark)}
-    added = vocabulary.added_ids
-    return tuple(
-        (added[text],) if text in added else tuple(vocabulary.tokenizer.tokenize_str(text))
-        for text in sorted(texts)
-    )
+    texts = {text.strip() if text.strip() in vocabulary.added_ids else text for text in texts}
+    tokens = [text for text in (*texts, *spec.markers) if text in vocabulary.added_ids]
+    texts.update(spec.endings)
+    return tuple(_ids(text, tokens, vocabulary) for text in sorted(texts))
+
+
+def _ids(text: str, tokens: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
+    """The ids of a text in which some added tokens are one id each."""
+    longest = sorted(tokens, key=len, reverse=True)
+    pieces = re.split(f"({'|'.join(map(re.escape, longest))})", text) if longest else [text]
+    ids: list[int] = []
+    for piece in filter(None, pieces):
+        token = vocabulary.added_ids.get(piece) if piece in tokens else None
+        ids.extend(vocabulary.tokenizer.tokenize_str(piece) if token is None else [token])
+    return tuple(ids)
