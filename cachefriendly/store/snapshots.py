@@ -102,6 +102,8 @@ class SnapshotStore:
         heapq.heapify(heap)
         while heap and self.ledger.bytes > target:
             _, _, node, tree = heapq.heappop(heap)
+            if not self._evictable(node):
+                continue  # a row runs on it, and what was built on it is gone by now
             parent = self._evict(tree, node)
             if parent is not None and self._bare is not None and self._evictable(parent):
                 heapq.heappush(heap, (self._age(parent), id(parent), parent, tree))

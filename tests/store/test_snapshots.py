@@ -147,6 +147,19 @@ def test_inner_states_go_before_the_tokens_that_others_need() -> None:
     assert run(store, [*range(80), 7]) == 80
 
 
+def test_what_a_row_runs_on_stays_when_what_was_built_on_it_goes() -> None:
+    store = SnapshotStore(1 << 20)
+    run(store, list(range(50)))
+    run(store, list(range(80)))
+    opened = store.open([*range(50), 7])
+    store.make_room(1 << 30)
+    assert store.stats().tokens == 50
+    opened.sequence.close()
+    opened.lease.release()
+    store.make_room(1 << 30)
+    assert store.ledger.bytes == 0
+
+
 def test_nothing_is_kept_that_nobody_can_start_from() -> None:
     """When the last state of a branch goes, the tokens that only led to it go with it."""
     store = SnapshotStore(1 << 20)
