@@ -78,7 +78,9 @@ class BlockDialect(NativeDialect):
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
         """Exactly one call of one of these tools, or one or more of them when ``many``."""
-        return calls_grammar(tools, self.text, markers=self._written, many=many)
+        texts = self._written
+        whole = [t for t in texts if not any(other in t for other in texts if other != t)]
+        return calls_grammar(tools, self.text, markers=whole, many=many)
 
 
 class _ApertusParser(JsonBlockParser):
@@ -232,14 +234,13 @@ class GigaChat3Dialect(BlockDialect):
     name = "gigachat3"
     opens = ("<|message_sep|>\n\nfunction call<|role_sep|>\n", "function call<|role_sep|>\n")
     drops = ("<|message_sep|>",)
+    inner = ("<|role_sep|>",)
     several = False
     tells = ("<|role_sep|>", "function call")
     text = CallText(
-        begin="<|message_sep|>\n\n",
-        before_name='function call<|role_sep|>\n{"name": "',
+        before_name='<|message_sep|>\n\nfunction call<|role_sep|>\n{"name": "',
         after_name='", "arguments": ',
         after_arguments="}",
-        between="<|message_sep|>\n\n",
         quoted=True,
     )
 

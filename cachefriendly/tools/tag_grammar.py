@@ -11,8 +11,8 @@ from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_text import lark_text
 from cachefriendly.tools.grammar import arguments_schema, call_choice, json_rule, refuse, what_of
-from cachefriendly.tools.tag_text import TagText
-from cachefriendly.tools.typed import allowed_types, is_text
+from cachefriendly.tools.tag_text import TagText, spelled_value
+from cachefriendly.tools.typed import text_schema
 
 __all__ = ["tagged_grammar"]
 
@@ -22,8 +22,9 @@ _COMBINERS = ("anyOf", "oneOf", "allOf", "$ref", "if", "not", "dependentSchemas"
 def tagged_grammar(tools: Sequence[Tool], text: TagText, *, many: bool = False) -> GrammarSpec:
     """A reply that is one call of one of the tools (``many``: one or more), spelled as in ``text``.
 
-    Required arguments come first, each at most once. Of the rules for text, length, pattern and
-    enumerations are kept; a format is only a hint.
+    Required arguments come first, each at most once. Where a value may be text or something
+    else, it is text. Of the rules for text, length, pattern and enumerations are kept; a format
+    is only a hint.
 
     Raises:
         RequestError: there are no tools.
@@ -39,19 +40,21 @@ def tagged_grammar(tools: Sequence[Tool], text: TagText, *, many: bool = False) 
     more = f" ({between} block)*" if many else ""
     start = f"{begin} block{more} {end}" if text.shared else f"block{more}"
     lines = [f"start: {start}", f"block: {block}", *rules]
-    return GrammarSpec("\n".join(lines) + "\n", what=what_of(tools), markers=writer.markers)
+    lark = "\n".join(lines) + "\n"
+    endings = (text.end,) if text.shared else ()
+    return GrammarSpec(lark, what_of(tools), writer.markers, endings)
 
 
 class _Writer:
     def __init__(self, text: TagText) -> None:
         self._text = text
         ending = text.value_end.rstrip()
-        self.markers = tuple(dict.fromkeys((*text.markers, ending)))
-        self._ending = self.markers.index(ending)
+        self.markers = (*text.markers, ending)
+        self._ending = len(text.markers)
         self._after_ending = text.value_end[len(ending) :]
 
     def lark(self, text: str) -> str:
-        return lark_text(text, self.markers)
+        return lark_text(text, self._text.markers)
 
     def tool(self, index: int, tool: Tool) -> Iterator[str]:
         schema = arguments_schema(tool)
@@ -80,12 +83,13 @@ class _Writer:
     ) -> Iterator[str]:
         head = self.lark(f"{self._text.key_open}{key}{self._text.key_end}")
         what = f"tool {tool.name!r}: argument {key!r}"
-        choices = _text_choices(schema) if is_text(schema, root) else None
+        choices = _choices(schema)
+        text = text_schema(schema, root)
         if choices is not None:
             spelled = " | ".join(json.dumps(text, ensure_ascii=False) for text in choices)
             yield f"{name}: {head} ({spelled}) {self.lark(self._text.value_end)}"
-        elif "string" in allowed_types(schema, root):
-            pattern = _text_pattern(schema if is_text(schema, root) else {})
+        elif text is not None:
+            pattern = _text_pattern(text)
             refuse(f"start: {pattern}\n", what)
             yield f"{name}: {head} text_{name} {self.lark(self._after_ending)}"
             yield f"text_{name}@{self._ending}: {pattern}"
@@ -98,11 +102,12 @@ class _Writer:
             yield f"value_{name}: {rule}"
 
 
-def _text_choices(schema: Mapping[str, Any]) -> list[str] | None:
-    """The texts of an enumeration."""
-    if "const" in schema:
-        return [schema["const"]]
-    return list(schema["enum"]) if "enum" in schema else None
+def _choices(schema: Any) -> list[str] | None:
+    """The values of an enumeration as they are written."""
+    if not isinstance(schema, Mapping) or not ("enum" in schema or "const" in schema):
+        return None
+    values = [schema["const"]] if "const" in schema else schema["enum"]
+    return [spelled_value(value) for value in values]
 
 
 def _text_pattern(schema: Mapping[str, Any]) -> str:

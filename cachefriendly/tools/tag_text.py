@@ -10,7 +10,7 @@ from typing import Any
 
 from cachefriendly.messages import ToolCall
 
-__all__ = ["TagText"]
+__all__ = ["TagText", "spelled_value"]
 
 _CDATA = "<![CDATA["
 
@@ -66,7 +66,7 @@ class TagText:
 
     def _call(self, call: ToolCall) -> str:
         arguments = "".join(
-            f"{self.key_open}{key}{self.key_end}{_spelled(value)}{self.value_end}"
+            f"{self.key_open}{key}{self.key_end}{spelled_value(value)}{self.value_end}"
             for key, value in call.arguments.items()
         )
         return f"{self.call_open}{call.name}{self.name_end}{arguments}{self.call_end}"
@@ -97,7 +97,8 @@ class TagText:
         return text.removesuffix("\n") if self.value_end.startswith("\n") else text
 
 
-def _spelled(value: Any) -> str:
+def spelled_value(value: Any) -> str:
+    """A value between tags: text as it is, anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 

@@ -48,7 +48,7 @@ class TaggedParser(MarkedParser):
         close = self._form.closes if self._opened == self._form.opens else self._form.call_end
         close = close.strip()
         at = self._pending.find(close)
-        while at >= 0 and self._inside_argument(at):
+        while at >= 0 and self._inside_argument(self._pending, at):
             at = self._pending.find(close, at + 1)
         if at < 0 and not final:
             return False
@@ -60,10 +60,10 @@ class TaggedParser(MarkedParser):
         self._opened = None
         return True
 
-    def _inside_argument(self, at: int) -> bool:
+    def _inside_argument(self, text: str, at: int) -> bool:
         """Whether an argument's value is open at ``at``."""
-        key = self._pending.rfind(self._form.key_open, 0, at)
-        return key >= 0 and self._pending.find(self._form.value_end.strip(), key, at) < 0
+        key = text.rfind(self._form.key_open, 0, at)
+        return key >= 0 and text.find(self._form.value_end.strip(), key, at) < 0
 
     def _read_block(self, block: str, *, whole: bool) -> None:
         """The calls of a block; what no call can be made of is one broken call."""
@@ -78,7 +78,8 @@ class TaggedParser(MarkedParser):
         if not heads:
             self._emit(lambda: read_call(body), block, whole=whole)
             return
-        starts = [head.start() for head in heads]
+        starts = [found.start() for found in heads]
+        starts = [at for at in starts if not self._inside_argument(body, at)]
         self._emit_text(body[: starts[0]].strip())
         for start, stop in zip(starts, [*starts[1:], len(body)], strict=True):
             text = body[start:stop]

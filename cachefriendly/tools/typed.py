@@ -10,7 +10,7 @@ from typing import Any
 from cachefriendly.messages import too_deep
 from cachefriendly.tools.call_json import BrokenCall, read_json
 
-__all__ = ["allowed_types", "is_text", "typed_value"]
+__all__ = ["allowed_types", "is_text", "text_schema", "typed_value"]
 
 _PYTHON = {"True": True, "False": False, "None": None}
 _KINDS = {"boolean": bool, "object": dict, "array": list, "string": str, "null": type(None)}
@@ -36,6 +36,17 @@ def typed_value(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
 def is_text(schema: Any, root: Mapping[str, Any]) -> bool:
     """Whether every value of a schema is text."""
     return allowed_types(schema, root) == {"string"}
+
+
+def text_schema(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any] | None:
+    """The part of a schema that admits text, with its rules; None when it admits none."""
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        return None
+    if "type" in schema:
+        named = schema["type"]
+        return schema if named == "string" or "string" in named else None
+    inner = (text_schema(part, root, depth + 1) for part in _alternatives(schema, root))
+    return next((found for found in inner if found is not None), None)
 
 
 def allowed_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
