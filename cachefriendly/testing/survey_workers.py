@@ -22,7 +22,8 @@ __all__ = ["map_types"]
 Answer: TypeAlias = dict[str, Any] | str
 """Fields of a `TypeResult`, or why there are none."""
 
-START_LIMIT = 180.0  # seconds to import everything on a busy machine
+COMMAND = ("-m", __name__)
+START_LIMIT = 900.0  # seconds to import everything; 20 on a quiet machine
 
 
 def map_types(
@@ -79,14 +80,18 @@ class _WorkerLost(Exception):
 class _Worker:
     def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", __name__],
+            [sys.executable, "-W", "ignore", *COMMAND],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
             env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
         )
-        self._line(START_LIMIT)
+        try:
+            self._line(START_LIMIT)
+        except _WorkerLost:
+            self.close()
+            raise
 
     def ask(self, model_type: str, time_limit: float) -> Answer:
         assert self._process.stdin is not None

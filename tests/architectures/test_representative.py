@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 from transformers import AutoConfig, AutoModelForImageTextToText
 
-from cachefriendly.config import EngineConfig
 from cachefriendly.engine.runners import RunnerChoice
 from cachefriendly.engine.selfcheck import choose_runner
 from cachefriendly.engine.shrink import shrunken_copy
-from cachefriendly.engine.small_config import Sizes
-from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.testing import byte_tokenizer, recorded_logits
 from cachefriendly.testing.survey import examine
 from cachefriendly.testing.survey_trace import TOLERANCE, corrupted_token_effect, run_trace
-from cachefriendly.testing.survey_types import class_of, default_config
 
 PACKED = [
     "llama",
@@ -74,7 +71,8 @@ def test_fallback_types_are_exact_there_and_say_why(model_type: str) -> None:
 def test_vision_language_classes_are_exact_with_text_alone(model_type: str) -> None:
     config = AutoConfig.for_model(model_type)
     built = AutoModelForImageTextToText._model_mapping[type(config)]
-    model, cold = shrunken_copy(config, built), shrunken_copy(config, built)
+    model = shrunken_copy(config, built)
+    cold = copy.deepcopy(model)
     assert choose_runner(model) == RunnerChoice("packed")
     trace = run_trace(model, cold, RunnerChoice("packed"))
     assert trace.steps >= 20
