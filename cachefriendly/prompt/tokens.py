@@ -19,6 +19,7 @@ __all__ = ["StretchMemo", "TextTokenizer"]
 
 Reveal: TypeAlias = Callable[[str], str]
 _MEMO_TOKENS = 2_000_000
+_UNKNOWN = "\U0010ffff"  # no character: in no vocabulary, except as bytes
 
 
 class StretchMemo:
@@ -70,6 +71,7 @@ class TextTokenizer:
         self.controls = controls
         self._memo = StretchMemo() if memo is None else memo
         self._codec = codec_for(tokenizer, controls)
+        self._structure = controls.ids - self._unknown(tokenizer)
         self.context = self._decoding_context()
         self.whole_text = not all(self.adds_up(text) for text in probes)
 
@@ -108,7 +110,7 @@ class TextTokenizer:
         ids = self._memo.get(key)
         if ids is None:
             ids = tuple(self._codec.encode_stretch(text, first))
-            if not self.controls.ids.isdisjoint(ids):
+            if not self._structure.isdisjoint(ids):
                 ids = self._encode_cut(text, first)
             self._memo.put(key, ids)
         return ids
@@ -117,7 +119,7 @@ class TextTokenizer:
         ids: list[int] = []
         for piece in self.controls.cut(text):
             ids.extend(self._codec.encode_stretch(piece, first and not ids))
-        if not self.controls.ids.isdisjoint(ids):
+        if not self._structure.isdisjoint(ids):
             spelled = self.controls.find(text) or [text[:40]]
             raise ControlTokenError(
                 f"{spelled[0]!r} cannot be sent as text: this tokenizer makes the control token "
@@ -139,6 +141,14 @@ class TextTokenizer:
         if not self.context:
             return self.decode(ids)
         return self.decode([*self.context, *ids])[len(self.decode(self.context)) :]
+
+    def _unknown(self, tokenizer: Any) -> set[int]:
+        """What characters outside the vocabulary become, if that ends or begins nothing.
+
+        It is flagged special, but ordinary text yields it: it can be no structure.
+        """
+        ends = {tokenizer.eos_token_id, tokenizer.bos_token_id}
+        return set(self._codec.encode_stretch(_UNKNOWN, False)) - ends
 
     def _decoding_context(self) -> tuple[int, ...]:
         """Ids to decode in front, for decoders that strip the space of the first word."""
