@@ -7,6 +7,7 @@ import importlib.metadata
 import json
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from cachefriendly.errors import CacheFriendlyError
@@ -46,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_demo(commands)
     _add_doctor(commands)
     _add_size(commands)
+    _add_templates(commands)
     return parser
 
 
@@ -158,6 +160,44 @@ def _size(options: argparse.Namespace) -> int:
     for tokens in lengths:
         print(f"  {tokens:,} tokens: {size.bytes_at(tokens) / 2**20:,.1f} MiB")
     return 0
+
+
+def _add_templates(commands: Any) -> None:
+    command = _add_command(
+        commands,
+        "templates",
+        "say what a chat template does to kept tokens when a conversation goes on",
+        "  cachefriendly templates\n"
+        "  cachefriendly templates ./my-model\n"
+        "  cachefriendly templates ./a-folder-of-jinja-files --json",
+    )
+    command.add_argument(
+        "model",
+        nargs="?",
+        default=_DEMO,
+        help="model path or hub id, a .jinja file or a folder of them (default: the demo model)",
+    )
+    command.set_defaults(run=_templates)
+
+
+def _templates(options: argparse.Namespace) -> int:
+    from cachefriendly.templates_view import print_findings, surveyed, templates_in
+
+    path = Path(options.model)
+    if path.suffix == ".jinja" or (
+        path.is_dir() and any(path.glob("*.jinja")) and not any(path.glob("*.json"))
+    ):
+        named = templates_in(path)
+    else:
+        from transformers import AutoTokenizer
+
+        named = [(options.model, AutoTokenizer.from_pretrained(_resolve(options.model)))]
+    findings = list(surveyed(named))
+    if options.json:
+        print(json.dumps({"templates": [finding.to_dict() for finding in findings]}))
+    else:
+        print(print_findings(findings))
+    return int(any(finding.error for finding in findings))
 
 
 def _positive(text: str) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
 from cachefriendly.config import Sampling
@@ -18,7 +19,10 @@ class ChatRequest:
 
     ``response_schema`` constrains the whole answer to JSON of that schema. ``template_arguments``
     are passed to the chat template (``enable_thinking`` and the like) and belong to the identity
-    of the prompt. ``session`` is an affinity hint, never a key of the cache.
+    of the prompt. ``session`` is an affinity hint, never a key of the cache. ``moment`` is what a
+    template that prints the time takes for now; None: the time of the conversation's first call,
+    or as `EngineConfig.clock` says. A session that outlives the process stores it in
+    `AgentState.clock`.
     """
 
     messages: tuple[Message, ...]
@@ -29,3 +33,4 @@ class ChatRequest:
     namespace: str = ""
     session: str | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
+    moment: datetime | None = None

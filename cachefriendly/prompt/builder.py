@@ -137,7 +137,9 @@ class PromptBuilder:
             moved = CutMoved.of(found, links)
         if self._policy.restores:
             messages = restored(messages, found.known)
-        rendering = self._rendering(request, messages, self._moment(found), cut.kept)
+        rendering = self._rendering(
+            request, messages, request.moment or self._moment(found), cut.kept
+        )
         now = self._circumstances(request, rendering, tuple(links))
         composition = compose(
             rendering,

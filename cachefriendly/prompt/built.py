@@ -76,3 +76,8 @@ class BuiltPrompt:
     losses: tuple[Loss, ...] = ()
     dropped: int = 0
     snapshots_at: tuple[int, ...] = ()
+
+    @property
+    def moment(self) -> datetime:
+        """What the template took for now; store it where the conversation outlives the process."""
+        return self.provenance.circumstances.moment

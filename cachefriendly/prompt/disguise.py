@@ -51,10 +51,11 @@ class Disguise(TextChange):
             text = text.replace(placeholder, f"{name};")
             if "\\u" in text:
                 text = _escape_of(placeholder).sub(f"{name}u;", text)
+            text = text.replace(_python_escape_of(placeholder), f"{name}p;")
         return text
 
     def reveal(self, text: str) -> str:
-        """The original text, also where the template wrote JSON escapes of a placeholder.
+        """The original text, also where the template wrote a placeholder's JSON or Python escape.
 
         Raises:
             ControlTokenError: some other form of a placeholder is left.
@@ -64,6 +65,8 @@ class Disguise(TextChange):
             if "\\u" in text:
                 spelled = json.dumps(token)[1:-1]
                 text = _escape_of(placeholder).sub(spelled.replace("\\", r"\\"), text)
+            # Python's spelling, where a template prints a mapping as it is.
+            text = text.replace(_python_escape_of(placeholder), repr(token)[1:-1])
             if _remains_of(placeholder).search(text):
                 raise ControlTokenError(
                     f"{self.origins[token]} holds the control token {token!r}, and this chat "
@@ -146,6 +149,10 @@ def _surrogates(character: str) -> tuple[str, str]:
 def _escape_of(character: str) -> re.Pattern[str]:
     high, low = _surrogates(character)
     return re.compile(rf"\\u{high}\\u{low}", re.IGNORECASE)
+
+
+def _python_escape_of(character: str) -> str:
+    return f"\\U{ord(character):08x}"
 
 
 def _remains_of(character: str) -> re.Pattern[str]:

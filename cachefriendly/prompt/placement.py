@@ -173,7 +173,7 @@ def _placement(
 
 
 def _closes(rendering: Rendering) -> list[str]:
-    """What may end a turn with calls: its own close, that of a plain reply, its last control token."""
+    """What may end a turn with calls: its own close, that of a reply, the last token of that."""
     features = rendering.prepared.features
     close = features.close
     tail = ""

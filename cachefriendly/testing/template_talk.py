@@ -27,7 +27,7 @@ MOMENT = datetime(2026, 3, 1, 23, 59)
 _OPEN_THOUGHT = re.compile(r"<[\w:]*think[\w:]*>")
 _EMPTY_THOUGHT = re.compile(r"(<[\w:]*think[\w:]*>)?</[\w:]*think[\w:]*>")
 # Sampled at the end of a reply with calls, where it is not the close of a plain one.
-_STOP = re.compile(r"(<\|call\|>|<\|eom\w*\|>|<\|tool_response>|<｜\w*eos\S*｜>|</s>)\s*$")
+_STOP = re.compile(r"(<\|call\|>|<\|eom\w*\|>|<\|tool_response>|<\uff5c\w*eos\S*\uff5c>|</s>)\s*$")
 
 TOOLS = (
     Tool(
@@ -77,10 +77,14 @@ class Talk:
         )
         return {**switches, **self.arguments}
 
-    def request(self, messages: Sequence[Message]) -> ChatRequest:
+    def request(
+        self, messages: Sequence[Message], *, moment: datetime | None = None
+    ) -> ChatRequest:
         tools = TOOLS if self.tools else ()
         arguments = self.template_arguments
-        return ChatRequest(tuple(messages), tools=tools, template_arguments=arguments)
+        return ChatRequest(
+            tuple(messages), tools=tools, template_arguments=arguments, moment=moment
+        )
 
     def turns(self) -> list[tuple[tuple[Message, ...], Message]]:
         """What is new before each of the four model calls, and the reply to it."""
@@ -224,17 +228,24 @@ class Renderer:
 
 
 def spelled_ids(tokenizer: Any, text: str) -> list[int]:
-    """One token per byte, and per control token: decodes to ``text``, is not its tokenization."""
+    """One token per byte, and per control token: decodes to ``text``, is not its tokenization.
+
+    A vocabulary that is not one of bytes gets one encoding per character.
+    """
     core = tokenizer.backend_tokenizer
     added = {token.content: number for number, token in core.get_added_tokens_decoder().items()}
     characters = byte_chars()
+    of_bytes = all(core.token_to_id(character) is not None for character in characters)
     pattern = "|".join(map(re.escape, sorted(added, key=len, reverse=True)))
     ids: list[int] = []
     for piece in re.split(f"({pattern})", text):
         if piece in added:
             ids.append(added[piece])
-        else:
+        elif of_bytes:
             ids += [core.token_to_id(characters[byte]) for byte in piece.encode()]
+        else:
+            for character in piece:
+                ids += core.encode(character, add_special_tokens=False).ids
     return ids
 
 
@@ -249,6 +260,7 @@ def _bare(text: str) -> str:
 
 def _reordered(reply: Message) -> Message:
     calls = (
-        replace(call, arguments=dict(reversed(call.arguments.items()))) for call in reply.tool_calls
+        replace(call, arguments=dict(reversed(list(call.arguments.items()))))
+        for call in reply.tool_calls
     )
     return replace(reply, tool_calls=tuple(calls))

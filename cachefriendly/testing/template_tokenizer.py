@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from types import SimpleNamespace
+from typing import Any
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -20,7 +21,7 @@ BEGIN, END = "<s>", "</s>"
 """What ``bos_token`` and ``eos_token`` print."""
 
 # Written with bars or angle brackets and colons: nobody writes these in ordinary text.
-_BARRED = re.compile(r"<[|｜][^<>\s]{1,60}[|｜]>|<\|[^<>\s|]{1,40}>|<[^<>\s|]{1,40}\|>")
+_BARRED = re.compile(r"<[|\uff5c][^<>\s]{1,60}[|\uff5c]>|<\|[^<>\s|]{1,40}>|<[^<>\s|]{1,40}\|>")
 # Tags, brackets and the like: structure only where a template puts them around a conversation.
 _TAGGED = re.compile(r"</?[A-Za-z_][\w:.\-]{0,40}>")
 _BRACKETED = re.compile(r"\[/?[A-Z][A-Z_]{2,30}\]|\]~b\]|\[e~\[|\]~!b\[|\]<\][a-z]+\[>\[")
@@ -53,7 +54,7 @@ def _partner(text: str) -> str:
     return text.replace("</", "<") if text.startswith("</") else text.replace("<", "</", 1)
 
 
-def template_tokenizer(source: str, controls: tuple[str, ...] | None = None) -> object:
+def template_tokenizer(source: str, controls: tuple[str, ...] | None = None) -> Any:
     """A byte-level BPE tokenizer with some merges, the control tokens and the template."""
     tokens = likely_control_tokens(source) if controls is None else controls
     core = Tokenizer(models.BPE(vocab=_vocabulary()[0], merges=_vocabulary()[1]))

@@ -18,6 +18,7 @@ ALL_TOKENS = (*SPECIAL_TOKENS, *CONTROL_TOKENS)
 PRINTS_NAME = templates.NATIVE_TOOLS.replace(
     "{{- message.content -}}", "{{- (message.name or '') + message.content -}}"
 )
+PYTHON_REPR = PRINTS_NAME.replace("tojson -}}", "string -}}").replace("'tojson'", "'string'")
 ASCII_JSON = PRINTS_NAME.replace("tojson -}}", "tojson(ensure_ascii=True) -}}")
 ASCII_JSON = ASCII_JSON.replace("map('tojson')", "map('tojson', ensure_ascii=True)")
 
@@ -57,7 +58,7 @@ def test_think_markers_are_structure_though_no_template_prints_them(token):
     assert f"a {token} b" in tokenizer.decode(built.ids)
 
 
-@pytest.mark.parametrize("template", [PRINTS_NAME, ASCII_JSON, templates.CHATML])
+@pytest.mark.parametrize("template", [PRINTS_NAME, ASCII_JSON, PYTHON_REPR, templates.CHATML])
 def test_byte_tokenizer(template):
     builder = PromptBuilder(byte_tokenizer(template))
     clean = counts(builder, "plain")
