@@ -18,7 +18,8 @@ from cachefriendly.prompt.seams import Seams, Severed
 from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
-from cachefriendly.tools.dialect import Dialect, dialect_for
+from cachefriendly.tools.dialect import Dialect
+from cachefriendly.tools.response_template import dialect_of
 
 __all__ = ["PreparedTemplate", "Rendering"]
 
@@ -34,7 +35,7 @@ class PreparedTemplate:
 
     def __init__(self, tokenizer: Any, source: str) -> None:
         self.template = ChatTemplate(tokenizer, source)
-        self.dialect: Dialect = dialect_for(source)
+        self.dialect: Dialect = dialect_of(tokenizer, source)
         self.controls: ControlSet = control_set(
             tokenizer, source, [*self.dialect.markers, *scaffolds(self.template)]
         )
