@@ -65,3 +65,12 @@ def fallback_model(name: str) -> Any:
 def random_ids(n: int, seed: int) -> tuple[int, ...]:
     generator = torch.Generator().manual_seed(seed)
     return tuple(torch.randint(0, 256, (n,), generator=generator).tolist())
+
+
+def layers_of(model: Any) -> Any:
+    """The list of a model's layers, whatever its field is called."""
+    base = model.base_model
+    for name in ("layers", "h", "blocks"):
+        if hasattr(base, name):
+            return getattr(base, name)
+    raise AssertionError("no layers")

@@ -17,7 +17,7 @@ from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.errors import RowFailed
 from cachefriendly.rows import GenerateRequest, RowDone
 from cachefriendly.testing import byte_tokenizer, cold_logits, embedding_counter, recorded_logits
-from tests.engine.fallback_models import fallback_model, random_ids
+from tests.engine.fallback_models import fallback_model, layers_of, random_ids
 
 NAMES = [
     "qwen3_next",
@@ -167,14 +167,6 @@ class Trace:
             self.talks.append(prompt + event.output_ids)
         if handle is not None:
             handle.remove()
-
-
-def layers_of(model: Any) -> Any:
-    base = model.base_model
-    for name in ("layers", "h", "blocks"):
-        if hasattr(base, name):
-            return getattr(base, name)
-    raise AssertionError("no layers")
 
 
 def raise_once(model: Any, *, layer: int = 1) -> Any:
