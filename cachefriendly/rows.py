@@ -70,7 +70,8 @@ class RowDone:
     ``reused_tokens`` where a state that cannot be cut back was held beyond the common part only.
     ``other_regime_tokens``: of the prompt, what was held with keys of another length; all of it
     where keys serve one length only. ``regime_tokens`` were forwarded again because the row grew
-    into another rope regime.
+    into another rope regime. ``coupled``: tokens of one forward influence each other in this
+    model, so that nothing could be reused exactly.
     """
 
     reason: Literal["stop", "stop_string", "length"]
@@ -85,6 +86,7 @@ class RowDone:
     common_tokens: int = 0
     other_regime_tokens: int = 0
     regime_tokens: int = 0
+    coupled: bool = False
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.config import EngineConfig
 from cachefriendly.engine.backends import open_backend
+from cachefriendly.engine.coupling import rows_influence_each_other
 from cachefriendly.engine.row import Row
 from cachefriendly.engine.runners import Backend, RowInput, RunnerChoice, RunnerKind
 from cachefriendly.engine.scheduler import Batch, Scheduler, Work
@@ -50,6 +51,10 @@ class Core:
         choice: RunnerChoice | None = None,
     ) -> None:
         self._model = model
+        self._coupled = rows_influence_each_other(model)
+        if self._coupled:
+            log.warning("one row per forward, whole and without reuse: %s", self._coupled)
+            config = replace(config, reuse=False)
         self._config = config
         self.scheduler = Scheduler(
             max_batch_tokens=config.max_batch_tokens,
@@ -63,12 +68,16 @@ class Core:
 
     def _use(self, backend: Backend[Any]) -> None:
         self.choice, self.runner, self.cache = backend.choice, backend.runner, backend.store
+        if self._coupled:
+            self.runner.together = False
+            self.scheduler.budget = sys.maxsize
         if self.choice.step is not None:
             # Only a row's first forward is a fast one: a long prompt goes into it whole.
             self.scheduler.budget = sys.maxsize
 
     def add(self, row: Row) -> None:
         row.regime = self.runner.regimes.regime(len(row.ids))
+        row.coupled = self._coupled is not None
         self.scheduler.add(row)
 
     @property

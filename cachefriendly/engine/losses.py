@@ -17,6 +17,9 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
     """
     if not reuse:
         return (Loss(MissReason.REUSE_OFF, 0, 0, fix="EngineConfig(reuse=True)"),)
+    if done.coupled:
+        fix = "scale the quantized layers' activations per token, not per tensor"
+        return (Loss(MissReason.REUSE_OFF, 0, 0, fix=fix),)
     origin = built.provenance
     if origin is None or origin.parent is None:
         first = () if done.reused_tokens else (_FIRST,)

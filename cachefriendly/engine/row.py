@@ -46,6 +46,7 @@ class Row:
         self.regime = 0
         self.other_regime = 0
         self.again = 0
+        self.coupled = False
         self._chooser = chooser
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
@@ -153,6 +154,7 @@ class Row:
             common_tokens=self.common,
             other_regime_tokens=self.other_regime,
             regime_tokens=self.again,
+            coupled=self.coupled,
             ttft_s=(self._first or now) - self._started,
             total_s=now - self._started,
             stop_text=stop_text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -62,14 +63,27 @@ class WeightsWatch:
         return tuple(sums)
 
     def _collect(self) -> None:
-        held = [p for p in self._model.parameters() if not p.is_meta]
-        self._parameters = held + offloaded_tensors(self._model)
+        held: list[Tensor] = [p for p in self._model.parameters() if not p.is_meta]
+        held += offloaded_tensors(self._model)
+        self._parameters = [plain for tensor in held for plain in _plain(tensor)]
         self._adapter_layers = [module for module in self._model.modules() if _is_adapter(module)]
 
     def _state(self) -> tuple[Any, ...]:
         versions = sum(map(_version, self._parameters))
         addresses = hash(tuple(map(Tensor.data_ptr, self._parameters)))
         return versions, addresses, tuple(map(_adapter_state, self._adapter_layers))
+
+
+def _plain(tensor: Any) -> Iterator[Tensor]:
+    """A tensor itself, or the plain tensors that a quantized one is made of."""
+    flatten = getattr(tensor, "__tensor_flatten__", None)
+    if flatten is None:
+        yield tensor
+        return
+    for name in flatten()[0]:
+        inner = getattr(tensor, name)
+        if isinstance(inner, Tensor):
+            yield from _plain(inner)
 
 
 def _is_adapter(module: Any) -> bool:
