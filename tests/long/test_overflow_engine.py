@@ -139,7 +139,7 @@ def test_the_llamaindex_adapter_passes_it_on() -> None:
         tokenizer=byte_tokenizer(templates.NATIVE_TOOLS),
         engine_config=options,
         max_new_tokens=6,
-        temperature=0,
+        generate_kwargs={"do_sample": False},
     )
     messages = [ChatMessage(role="system", content=SYSTEM.content)]
     for turn in range(20):
@@ -155,3 +155,16 @@ def check_reports(engine: Engine) -> None:
     for changed, report in zip(moved, reports[1:], strict=True):
         assert report.prefilled_tokens <= (0.5 * WINDOW if changed else 80)
     engine.close()
+
+
+@pytest.mark.parametrize("asked", [3, 5_000])
+def test_a_reply_never_has_more_tokens_than_asked_for_or_than_fit(asked: int) -> None:
+    """The stop token counts, too; a reply that meets the window ends there, with its reason."""
+    with tiny_engine(context_window=200, overflow="drop_oldest") as engine:
+        sampling = Sampling(max_tokens=asked, temperature=0)
+        request = ChatRequest((SYSTEM, Message("user", "w" * 60)), sampling=sampling)
+        result = engine.chat(request).result()
+    room = 200 - result.report.prompt_tokens
+    assert result.report.generated_tokens <= min(asked, room)
+    if result.finish_reason == "length":
+        assert len(result.output_ids) == min(asked, room)
