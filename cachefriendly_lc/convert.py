@@ -255,11 +255,13 @@ def chunk_from_event(event: TextDelta | ReasoningDelta | ToolCallReady) -> AIMes
         return AIMessageChunk(content=event.text)
     if isinstance(event, ReasoningDelta):
         return AIMessageChunk(content="", additional_kwargs=_reasoning_kwargs(event.text))
+    # No index: a call comes whole, and with one LangChain would merge it into the block of text or
+    # reasoning that has the same number (output_version="v1").
     call = tool_call_chunk(
         name=event.call.name,
         args=json.dumps(dict(event.call.arguments), ensure_ascii=False),
         id=event.call.id,
-        index=event.index,
+        index=None,
     )
     return AIMessageChunk(content="", tool_call_chunks=[call])
 
