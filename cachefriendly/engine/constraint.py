@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import hashlib
 from array import array
+from dataclasses import replace
 
+from cachefriendly.config import Sampling
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Tool
 from cachefriendly.prompt.built import BuiltPrompt
+from cachefriendly.prompt.control import ControlSet
 from cachefriendly.request import ChatRequest
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.grammar import calls_or_answer, json_grammar
 from cachefriendly.tools.stream import ReplyParser
 
-__all__ = ["constraint_for", "parser_for"]
+__all__ = ["constraint_for", "parser_for", "with_stops"]
 
 
 def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None:
@@ -44,6 +47,16 @@ def parser_for(request: ChatRequest, dialect: Dialect, built: BuiltPrompt) -> Re
     if not request.tools or request.tool_choice == "none":
         return dialect.text_parser(id_seed=seed, reasoning_open=opened)
     return dialect.parser(id_seed=seed, tools=request.tools, reasoning_open=opened)
+
+
+def with_stops(sampling: Sampling, dialect: Dialect, controls: ControlSet) -> Sampling:
+    """The same, with the tokens that end a reply in the dialect among the stop ids.
+
+    A generation config may leave them out, and a model would run on behind its call.
+    """
+    stops = (controls.by_text.get(text) for text in dialect.stops)
+    new = {stop for stop in stops if stop is not None} - set(sampling.stop_token_ids)
+    return replace(sampling, stop_token_ids=(*sampling.stop_token_ids, *sorted(new)))
 
 
 def _chosen(tools: tuple[Tool, ...], choice: object) -> tuple[Tool, ...]:

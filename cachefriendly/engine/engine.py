@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.call import Call, Deadline
-from cachefriendly.engine.constraint import constraint_for, parser_for
+from cachefriendly.engine.constraint import constraint_for, parser_for, with_stops
 from cachefriendly.engine.loaded import LoadedEngine
 from cachefriendly.engine.loader import LoadedModel, ModelSource, context_window_of
 from cachefriendly.engine.reply import Reply
@@ -191,7 +191,7 @@ class Engine:
         limits = self._with_limit(request, len(built.ids), live)
         row = GenerateRequest(
             prompt_ids=built.ids,
-            sampling=limits,
+            sampling=with_stops(limits, live.prompts.dialect, live.prompts.tokens.controls),
             namespace=request.namespace,
             grammar=grammar,
             snapshots_at=built.snapshots_at,
