@@ -54,11 +54,10 @@ def shrunken_copy(
         try:
             return _build(built, small_config(config, sizes, widths=widths), seed)
         except Exception as failure:  # whatever a model's own code raises on a size it dislikes
-            failures.append(f"{type(failure).__name__}: {_first_line(failure)}")
-    raise UnsupportedModel(
-        f"no small copy of {built.__name__} could be made to check it on: with small layers "
-        f"{failures[0]}; with its own layer sizes {failures[1]}"
-    )
+            failures.append(_said(failure))
+    narrow, wide = failures
+    both = narrow if narrow == wide else f"{narrow}; with layers of its own width: {wide}"
+    raise UnsupportedModel(f"no small copy of {built.__name__} to check could be made: {both}")
 
 
 def _for_class(config: PreTrainedConfig, built: type[PreTrainedModel]) -> PreTrainedConfig:
@@ -109,6 +108,7 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
 
 
-def _first_line(failure: Exception) -> str:
+def _said(failure: Exception) -> str:
     lines = [line.strip() for line in str(failure).splitlines() if line.strip()]
-    return " ".join(lines[:2])[:200]
+    text = " ".join(lines[:2])[:200]
+    return text if isinstance(failure, UnsupportedModel) else f"{type(failure).__name__}: {text}"

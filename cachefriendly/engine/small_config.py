@@ -11,6 +11,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from cachefriendly.engine.small_layers import chosen_layers, keep_layers
+from cachefriendly.errors import UnsupportedModel
 
 __all__ = ["SMALL", "Sizes", "small_config"]
 
@@ -130,7 +131,9 @@ def _nested(config: PreTrainedConfig) -> list[PreTrainedConfig]:
 def _shrink_text(text: Any, sizes: Sizes, *, widths: bool) -> None:
     overrides = _take_overrides(text)
     fields = vars(text)
-    layers = text.num_hidden_layers
+    layers = getattr(text, "num_hidden_layers", None)
+    if not isinstance(layers, int):
+        raise UnsupportedModel(f"{type(text).__name__} does not say how many layers there are")
     chosen = chosen_layers(fields, overrides, layers, sizes.layers)
     keep_layers(fields, chosen, layers)
     _map_ints(fields, _LAYERS, lambda _: len(chosen))

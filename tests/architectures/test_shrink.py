@@ -104,5 +104,10 @@ def test_chunks_are_eight_tokens():
 
 
 def test_what_cannot_be_copied_is_refused_with_a_reason():
-    with pytest.raises(UnsupportedModel, match=r"no small copy of .*: with small layers"):
+    with pytest.raises(UnsupportedModel, match=r"no small copy of .* to check could be made: "):
         small("musicgen")
+
+
+def test_a_configuration_without_a_number_of_layers_is_refused_in_words():
+    with pytest.raises(UnsupportedModel, match="does not say how many layers"):
+        small("blt")
