@@ -12,7 +12,7 @@ from cachefriendly.testing.template_tokenizer import template_tokenizer
 
 __all__ = ["COLUMNS", "print_findings", "row_of", "surveyed", "templates_in"]
 
-COLUMNS = ("template", "dialect", "structure", "appending", *POLICIES)
+COLUMNS = ("chat template", "dialect", "structure", "appending", *POLICIES)
 _WIDTH_OF_A_FILE = 140
 
 

@@ -144,7 +144,13 @@ class _Composer:
         A turn may close with several control tokens, of which the model writes all but the last.
         """
         controls, record = self._rendering.prepared.controls, self._known[index]
-        return behind[controls.said_again(record.output, record.output_text, behind) :]
+        start = controls.said_again(record.output, record.output_text, behind)
+        features = self._rendering.prepared.features
+        whole, close = features.call_close, features.close
+        if self._messages[index].tool_calls and close and whole.endswith(close):
+            # The close of a call is the model's own, however it spells it.
+            start = max(start, len(whole) - len(close)) if behind.startswith(whole) else start
+        return behind[start:]
 
     def _place(self, index: int, block: str, behind: str, open_start: bool) -> bool:
         """Draft one reply: with its whole prompt, else as a block, else as the rendered text.
