@@ -71,15 +71,14 @@ class TaggedParser(MarkedParser):
         if self._form.begin and block.startswith(self._form.opens):
             body = block[len(self._form.opens) :]
         body = body.removesuffix(self._form.end.strip()) if self._form.end else body
-        heads = list(self._call_head.finditer(body)) if self._form.call_open else []
         if not self._form.call_open:
             self._emit(lambda: self._read_text(body, whole=whole), block, whole=whole)
             return
-        if not heads:
+        starts = [found.start() for found in self._call_head.finditer(body)]
+        starts = [at for at in starts if not self._inside_argument(body, at)]
+        if not starts:
             self._emit(lambda: read_call(body), block, whole=whole)
             return
-        starts = [found.start() for found in heads]
-        starts = [at for at in starts if not self._inside_argument(body, at)]
         self._emit_text(body[: starts[0]].strip())
         for start, stop in zip(starts, [*starts[1:], len(body)], strict=True):
             text = body[start:stop]

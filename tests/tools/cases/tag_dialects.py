@@ -88,6 +88,9 @@ QWEN_CASES = {
         calls=(("add", {"a": 1}),),
     ),
     "nothing in the tag": Case("<tool_call>\nadd\n</tool_call> ok", "ok", invalid=("malformed",)),
+    "an argument before any function": Case(
+        "<tool_call>\n<parameter=a>\n<function=add>\n</tool_call>", invalid=("malformed",)
+    ),
 }
 GLM_CASES = {
     **usual_cases(GLM, "\n", "<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>", reasoning=THINK),
