@@ -141,7 +141,7 @@ class Core:
             row.other_regime = max(held, default=0)
 
     def _change_regimes(self) -> None:
-        """Rows that grew to a length with other keys forward everything again (EVIDENCE F5)."""
+        """Rows that grew to a length with other keys forward everything again."""
         regimes = self.runner.regimes
         if regimes.one:
             return

@@ -2,7 +2,7 @@
 
 A layer that scales its activations by the loudest token of the forward gives a quiet token other
 values beside a loud one: other rows, other chunks, or a past that is not forwarded again would
-change what a row says (EVIDENCE F6).
+change what a row says.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 transformers takes the largest position of a forward for that length and keeps what it computed in
 the module. So a row's keys would change with its neighbours, a chunk of a long prompt would get
-the keys of a short one, and a longer prompt of somebody else's would stay behind (EVIDENCE F5).
+the keys of a short one, and a longer prompt of somebody else's would stay behind.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which runner computes what the model computes? Asked of a shrunken copy at load.
 
 A short check on the real model would see nothing of a 4,096-token window, and in bf16 nothing at
-all: transformers differs from itself by more than a fault would (EVIDENCE F2, F7).
+all: transformers differs from itself by more than a fault would.
 """
 
 from __future__ import annotations

@@ -69,8 +69,8 @@ class TokenEngine:
 
         Raises:
             RequestError: a setting is unknown or refused, or the prompt is empty; raised in the
-            caller's thread.
-        ContextOverflow: prompt and new tokens do not fit into the context window.
+                caller's thread.
+            ContextOverflow: prompt and new tokens do not fit into the context window.
             EngineClosed: the engine was closed.
         """
         self._check(request)

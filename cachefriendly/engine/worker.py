@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 # One busy Python thread slows decoding 134 times at the default 5 ms: every operator of a step
-# gives the GIL away and waits that long to get it back (EVIDENCE F18).
+# gives the GIL away and waits that long to get it back.
 SWITCH_INTERVAL_WHILE_BUSY = 1e-4
 
 

@@ -1,7 +1,7 @@
 """Where the next prompt of a conversation is likely to part from this one.
 
 Templates rewrite what follows the newest message: reasoning is dropped, an empty block appears.
-A model whose state cannot be cut back has to be kept in front of that (EVIDENCE F10).
+A model whose state cannot be cut back has to be kept in front of that.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ def test_parts_merge_to_the_whole(cuts: list[int], n: int, group: int, seed: int
 
 @pytest.mark.parametrize("shape", ["query", "key"])
 def test_empty_parts_are_refused_before_the_kernel(shape: str) -> None:
-    """The private kernel would kill the process (EVIDENCE F11)."""
+    """The private kernel would kill the process."""
     query = torch.zeros(1, 2, 0 if shape == "query" else 1, 16)
     key = torch.zeros(1, 2, 0 if shape == "key" else 1, 16)
     with pytest.raises(ValueError, match="at least one query and one key"):

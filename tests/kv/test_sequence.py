@@ -117,7 +117,7 @@ TestSequences = Sequences.TestCase
 
 
 def test_second_child_of_a_tip_gets_a_new_tail() -> None:
-    """EVIDENCE F13: two children appending in place made the first one's logits wrong by 0.38."""
+    """Two children appending in place made the first one's logits wrong by 0.38."""
     ledger = Ledger()
     parent = Sequence(ledger)
     append(parent, [1, 2, 3])
@@ -156,7 +156,7 @@ def test_crop_reuses_room_nobody_else_was_given() -> None:
 
 
 def test_crop_below_shared_tokens_leaves_them_alone() -> None:
-    """EVIDENCE F13: an owner that cropped and appended made a tree node wrong by 0.76."""
+    """An owner that cropped and appended made a tree node wrong by 0.76."""
     ledger = Ledger()
     sequence = Sequence(ledger)
     append(sequence, list(range(20)))

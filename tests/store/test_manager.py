@@ -98,7 +98,7 @@ def test_least_recently_used_goes_first() -> None:
 
 
 def test_a_short_kept_prefix_does_not_pin_a_long_extent() -> None:
-    """EVIDENCE F14: a 100-token slice kept 185 MB alive."""
+    """A 100-token slice kept 185 MB alive."""
     cache = KVCacheManager(1 << 30)
     prefix = list(range(40))
     run(cache, [*prefix, *range(1000, 1900)])
