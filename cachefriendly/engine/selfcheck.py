@@ -71,7 +71,7 @@ def choose_fallback(model: PreTrainedModel, reason: str) -> RunnerChoice:
 
 
 def check_packed(small: PreTrainedModel) -> None:
-    """Compare packed with eager on three rows in two chunks.
+    """Compare packed with eager on three rows in two chunks and a single token.
 
     Raises:
         UnsupportedModel: the results differ, or the copy does not run.
@@ -122,7 +122,8 @@ def largest_error(small: PreTrainedModel) -> Error:
     sequences = [Sequence(ledger) for _ in rows]
     error = 0.0
     try:
-        for cuts in (_halves(rows, first=True), _halves(rows, first=False)):
+        for part in range(3):
+            cuts = [_part(row, part) for row in rows]
             pieces = zip(sequences, rows, cuts, strict=True)
             logits = runner.forward([RowInput(s, row[a:b]) for s, row, (a, b) in pieces])
             for got, want, (_, stop) in zip(logits, expected, cuts, strict=True):
@@ -188,8 +189,11 @@ def _rows(
     return rows, cold
 
 
-def _halves(rows: Rows, *, first: bool) -> list[tuple[int, int]]:
-    return [(0, len(r) // 2) if first else (len(r) // 2, len(r)) for r in rows]
+def _part(row: list[int], part: int) -> tuple[int, int]:
+    """Two chunks, then one token: a model may read its mask by the index in a forward, and that
+    is seen where positions lie far beyond the forward's own tokens."""
+    ends = (0, len(row) // 2, len(row) - 1, len(row))
+    return ends[part], ends[part + 1]
 
 
 def _cut_at(row: list[int], part: int) -> int:

@@ -128,7 +128,12 @@ class RowPlan:
         queries = torch.arange(self.past, total, device=device)[:, None]
         keys = torch.arange(total, device=device)[None, :]
         zero = torch.zeros((), dtype=torch.long, device=device)
-        visible = spec.mask_function(zero, zero, queries, keys)
+        try:
+            visible = spec.mask_function(zero, zero, queries, keys)
+        except IndexError as failure:
+            raise UnsupportedModel(
+                "the model's mask is made for the tokens of one forward, not for positions"
+            ) from failure
         visible = torch.as_tensor(visible, device=device).expand(self.n, total)
         if bool((visible == (keys <= queries)).all()):
             return _CAUSAL

@@ -74,3 +74,9 @@ def test_a_model_that_works_on_its_mask_is_refused_in_words():
         spec[:, 0]
     with pytest.raises(UnsupportedModel, match="attention mask itself"):
         check_packed(small("doge"))
+
+
+def test_a_mask_that_knows_the_tokens_of_one_forward_only_is_seen_at_load():
+    """Two chunks of about the same length do not show it; a single token does."""
+    with pytest.raises(UnsupportedModel, match="one forward, not for positions"):
+        check_packed(small("gemma4_unified"))

@@ -37,7 +37,7 @@ def test_a_trace_sees_a_model_that_is_not_the_cold_one():
     assert trace.near_ties == 0
 
 
-def test_a_trace_sees_a_window_that_is_not_applied(monkeypatch):
+def test_a_trace_sees_a_window_that_is_not_applied():
     model, cold = pair("mistral")
     cold.config.sliding_window = 4
     assert run_trace(model, cold, PACKED).wrong > 0
