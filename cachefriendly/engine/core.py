@@ -294,13 +294,14 @@ class Core:
             self._keep(row)
 
     def _keep(self, row: Row) -> None:
+        """Kept or not, the row goes on: what cannot be kept is forwarded again some day."""
         if not self.runner.regimes.keeps(row.regime):
             return
         try:
             self.cache.keep(row.sequence, row.ids, row.space)
-        except RuntimeError as error:  # keeping may copy
+        except Exception as error:  # keeping may copy
             if not out_of_memory(error):
-                raise
+                log.exception("tokens could not be kept; all that was kept is dropped")
             self.cache.clear()
 
     def _drop_outdated(self) -> None:

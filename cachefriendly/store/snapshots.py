@@ -65,16 +65,19 @@ class SnapshotStore:
         usable = self._usable(match)
         if usable is None:
             return self._nothing(match.length)
+        tree.touch(usable)
+        usable.nodes[-1].value.used = next(self._clock)
+        sequence = self._nothing(match.length).sequence
         try:
             sequence = self._started(usable)
-        except RuntimeError as error:
+            lease = tree.lease(usable)  # copies too, where it parts a run
+        except Exception as error:
+            sequence.close()
             if not out_of_memory(error):
                 raise
             self.clear()
             return self._nothing(match.length)
-        tree.touch(usable)
-        usable.nodes[-1].value.used = next(self._clock)
-        return Opened(sequence, tree.lease(usable), usable.length, match.length)
+        return Opened(sequence, lease, usable.length, match.length)
 
     def keep(self, sequence: FallbackSequence, ids: Sequence[int], space: str = "") -> None:
         """Hold the state behind the first ``sequence.length`` of ``ids``."""

@@ -189,7 +189,11 @@ class PrefixTree(Generic[V]):
     def _split(self, node: Node[V], at: int) -> Node[V]:
         """Cut a node in two; returns the upper half. The lower half keeps the node's identity."""
         upper_value: V = node.value.take(0, at)  # type: ignore[assignment]
-        lower_value: V = node.value.take(at, len(node.ids))  # type: ignore[assignment]
+        try:
+            lower_value: V = node.value.take(at, len(node.ids))  # type: ignore[assignment]
+        except BaseException:  # taking may copy, and find no memory
+            upper_value.release()
+            raise
         upper = Node(node.ids[:at], upper_value, node.parent)
         upper.last_used = node.last_used
         upper.leases = node.leases

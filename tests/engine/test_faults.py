@@ -311,3 +311,28 @@ def test_held_bytes_return_to_zero_when_closed() -> None:
     engine.close()
     assert cores[0].cache.ledger.bytes == 0
     assert cores[0].cache.ledger.extents == 0
+
+
+@pytest.mark.parametrize("runner", ["packed", "fallback"])
+@pytest.mark.parametrize("error", [MemoryError, ValueError])
+def test_what_cannot_be_kept_is_a_miss_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, runner: Any, error: type[Exception]
+) -> None:
+    """Its tokens are not forwarded a second time, and nobody waits for ever."""
+    with Engine(tiny_model("llama"), byte_tokenizer(), EngineConfig(runner=runner)) as engine:
+        store = type(engine.token_engine.ask(lambda core: core.cache))
+        with monkeypatch.context() as broken:
+            broken.setattr(store, "keep", raising(error("no")))
+            calls = [engine.chat(request_of(text)) for text in ("one", "two")]
+            assert all(exact(call.result(timeout=20)) for call in calls)
+        assert engine.stats().cache.bytes == 0
+        assert exact(engine.chat(request_of("one")).result(timeout=20))
+
+
+def raising(error: Exception) -> Any:
+    """A method that raises."""
+
+    def method(*_: Any) -> None:
+        raise error
+
+    return method

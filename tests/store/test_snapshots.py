@@ -14,6 +14,7 @@ from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 from cachefriendly.config import Sampling
 from cachefriendly.rows import GenerateRequest
 from cachefriendly.store.fallback_sequence import FallbackSequence
+from cachefriendly.store.run import Run
 from cachefriendly.store.snapshots import SnapshotStore
 
 WIDTH = 8
@@ -243,3 +244,31 @@ def test_budget_holds_and_content_is_never_wrong(
         assert store.ledger.bytes <= budget_tokens * TOKEN
     store.clear()
     assert store.ledger.bytes == 0
+
+
+@pytest.mark.parametrize("copies", [0, 1])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
+def test_no_memory_to_part_two_sequences_is_a_miss(
+    monkeypatch: pytest.MonkeyPatch, copies: int, error: type[Exception]
+) -> None:
+    """Starting inside a run copies it in two; nothing of a copy that was not finished is counted."""
+    store = SnapshotStore(1 << 30)
+    run(store, list(range(40)), recurrent=False)
+    left, take = [copies], Run.take
+
+    def no_more(self: Run, start: int, stop: int) -> Run:
+        left[0] -= 1
+        if left[0] < 0:
+            raise error("out of memory")
+        return take(self, start, stop)
+
+    with monkeypatch.context() as short:
+        short.setattr(Run, "take", no_more)
+        opened = store.open([*range(20), 99])
+    assert (opened.reused, opened.common) == (0, 20)
+    assert store.stats().bytes == 0
+    opened.sequence.close()
+    opened.lease.release()
+    assert run(store, list(range(40)), recurrent=False) == 0
+    store.clear()
+    assert store.stats().bytes == 0
