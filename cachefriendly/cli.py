@@ -181,7 +181,7 @@ def _add_templates(commands: Any) -> None:
 
 
 def _templates(options: argparse.Namespace) -> int:
-    from cachefriendly.templates_view import print_findings, surveyed, templates_in
+    from cachefriendly.templates_view import findings_table, surveyed, templates_in
 
     path = Path(options.model)
     if path.suffix == ".jinja" or (
@@ -196,7 +196,7 @@ def _templates(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps({"templates": [finding.to_dict() for finding in findings]}))
     else:
-        print(print_findings(findings))
+        print(findings_table(findings))
     return int(any(finding.error for finding in findings))
 
 

@@ -1,4 +1,4 @@
-"""How the findings about chat templates are shown: a table for people, Markdown for the docs."""
+"""How findings about chat templates are shown: a row of cells for each, and the table of them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cachefriendly.errors import RequestError
 from cachefriendly.testing.template_survey import POLICIES, Finding, survey_template
 from cachefriendly.testing.template_tokenizer import template_tokenizer
 
-__all__ = ["COLUMNS", "print_findings", "row_of", "surveyed", "templates_in"]
+__all__ = ["COLUMNS", "findings_table", "row_of", "surveyed", "templates_in"]
 
 COLUMNS = ("chat template", "dialect", "structure", "appending", *POLICIES)
 _WIDTH_OF_A_FILE = 140
@@ -47,7 +47,7 @@ def row_of(finding: Finding) -> tuple[str, ...]:
     return (finding.name, finding.dialect, structure, appending, *shares)
 
 
-def print_findings(findings: Iterable[Finding]) -> str:
+def findings_table(findings: Iterable[Finding]) -> str:
     """The table as text: rich's where it is installed, else plain columns."""
     rows = [row_of(finding) for finding in findings]
     try:

@@ -21,11 +21,10 @@ from cachefriendly.prompt.wire import to_wire
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing.tokenizer import byte_chars
 
-__all__ = ["MOMENT", "TOOLS", "Renderer", "Step", "Talk", "run_talk", "same_content", "spelled_ids"]
+__all__ = ["MOMENT", "TOOLS", "Renderer", "Step", "Talk", "run_talk"]
 
 MOMENT = datetime(2026, 3, 1, 23, 59)
 _OPEN_THOUGHT = re.compile(r"<[\w:]*think[\w:]*>")
-_EMPTY_THOUGHT = re.compile(r"(<[\w:]*think[\w:]*>)?</[\w:]*think[\w:]*>")
 # Sampled at the end of a reply with calls, where it is not the close of a plain one.
 _STOP = re.compile(r"(<\|call\|>|<\|eom\w*\|>|<\|tool_response>|<\uff5c\w*eos\S*\uff5c>|</s>)\s*$")
 
@@ -247,15 +246,6 @@ def spelled_ids(tokenizer: Any, text: str) -> list[int]:
             for character in piece:
                 ids += core.encode(character, add_special_tokens=False).ids
     return ids
-
-
-def same_content(one: str, other: str) -> bool:
-    """Equal up to whitespace, JSON spelling and empty think blocks."""
-    return _bare(one) == _bare(other)
-
-
-def _bare(text: str) -> str:
-    return _EMPTY_THOUGHT.sub("", "".join(text.split()))
 
 
 def _reordered(reply: Message) -> Message:
