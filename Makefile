@@ -1,6 +1,6 @@
 # Every verb runs the same on a laptop and in CI; .ci/run calls these.
 .DEFAULT_GOAL := help
-.PHONY: help install templates format lint type layers test test-long test-min test-torchao demo check cookbook bench docs clean
+.PHONY: help install templates format lint type layers test test-long test-min test-torchao demo check cookbook bench docs models clean
 
 PYTHON ?= python3
 VENV   := .venv
@@ -85,6 +85,9 @@ bench: $(STAMP) ## run the benchmarks; results go to benchmarks/results
 docs: $(STAMP) ## rewrite the module table, execute the code in README and docs
 	$(BIN)/python docs/module_table.py
 	$(BIN)/python -m pytest tests/docs
+
+models: $(STAMP) ## survey every model type of transformers; rewrites docs/models.md (ten minutes)
+	$(BIN)/python docs/model_table.py --jobs $(JOBS)
 
 clean: ## remove everything that can be made again, the venvs included
 	rm -rf .venv .venv-min .extras .templates build dist ./*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
