@@ -56,10 +56,12 @@ def test_doctor_for_machines(model_path, capsys):
 
 
 def test_doctor_for_people_ends_with_1_when_a_check_fails(tmp_path, capsys):
-    tiny_model("bloom").save_pretrained(tmp_path)
-    byte_tokenizer().save_pretrained(tmp_path)
+    tiny_model("llama").save_pretrained(tmp_path)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = None
+    tokenizer.save_pretrained(tmp_path)
     assert main(["doctor", str(tmp_path)]) == 1
-    assert "\nfail architecture" in capsys.readouterr().out
+    assert "\nfail chat template" in capsys.readouterr().out
 
 
 def test_a_model_that_is_not_there_is_one_line_and_code_2(capsys):

@@ -10,12 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from cachefriendly.events import ReasoningDelta, TextDelta, ToolCallReady
 from cachefriendly.messages import Tool
 from cachefriendly.tools.dialect import Dialect
+from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
 from cachefriendly.tools.stream import ParsedReply, ReplyEvent, ReplyParser
 
-__all__ = ["Case", "check", "parse_pieces", "pieces_by_token"]
+__all__ = ["Case", "check", "parse_pieces", "pieces_by_token", "sample"]
 
 _SEPARATORS = str.maketrans(dict.fromkeys("[],;", " "))
 
@@ -134,3 +137,14 @@ def _letters(text: str, markers: Sequence[str]) -> Counter[str]:
     for marker in sorted(markers, key=len, reverse=True):
         text = text.replace(marker, "")
     return Counter("".join(text.translate(_SEPARATORS).split()))
+
+
+def sample(matcher: GrammarMatcher, vocabulary: Vocabulary, seed: int) -> list[int]:
+    """Random ids that a grammar admits, to its end; without the stop id."""
+    generator = torch.Generator().manual_seed(seed)
+    ids: list[int] = []
+    while not matcher.finished:
+        logits = torch.randn(vocabulary.n_vocab, generator=generator)
+        masked = logits.masked_fill(~matcher.allowed(), -torch.inf)
+        ids.append(matcher.accept(int(masked.argmax())))
+    return [token for token in ids if token not in vocabulary.stop_ids]

@@ -6,7 +6,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import torch
 from tokenizers import AddedToken
 from transformers import PreTrainedTokenizerFast
 
@@ -16,6 +15,7 @@ from cachefriendly.tools.dialect import Dialect
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
 from cachefriendly.tools.hermes import HermesDialect
 from cachefriendly.tools.plain_json import PlainJsonDialect
+from tests.tools.driver import sample
 
 WEATHER = Tool(
     "get_weather",
@@ -56,16 +56,6 @@ def any_vocabulary(request: pytest.FixtureRequest, demo_tokenizer: Any) -> tuple
             special_tokens=special,
         )
     return Vocabulary.from_tokenizer(tokenizer, len(tokenizer)), tokenizer
-
-
-def sample(matcher: GrammarMatcher, vocabulary: Vocabulary, seed: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = []
-    while not matcher.finished:
-        logits = torch.randn(vocabulary.n_vocab, generator=generator)
-        masked = logits.masked_fill(~matcher.allowed(), -torch.inf)
-        ids.append(matcher.accept(int(masked.argmax())))
-    return [token for token in ids if token not in vocabulary.stop_ids]
 
 
 @pytest.mark.parametrize("dialect", [HermesDialect(), PlainJsonDialect()], ids=lambda d: d.name)

@@ -6,13 +6,13 @@ from typing import Any
 
 import jsonschema
 import pytest
-import torch
 
 from cachefriendly.messages import Tool
 from cachefriendly.testing.template_tokenizer import template_tokenizer
 from cachefriendly.tools.dialect import DIALECTS
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
 from cachefriendly.tools.native import NativeDialect
+from tests.tools.driver import sample
 
 PLAN = Tool(
     "plan",
@@ -40,16 +40,6 @@ PLAN = Tool(
 )
 TOOLS = (PLAN, Tool("now", "The time.", {"type": "object", "properties": {}}))
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
-
-
-def sample(matcher: GrammarMatcher, vocabulary: Vocabulary, seed: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = []
-    while not matcher.finished:
-        logits = torch.randn(vocabulary.n_vocab, generator=generator)
-        masked = logits.masked_fill(~matcher.allowed(), -torch.inf)
-        ids.append(matcher.accept(int(masked.argmax())))
-    return [token for token in ids if token not in vocabulary.stop_ids]
 
 
 @pytest.mark.parametrize("marked", [True, False], ids=["markers are tokens", "markers are text"])

@@ -7,7 +7,6 @@ from typing import Any
 
 import jsonschema
 import pytest
-import torch
 
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool, ToolCall
@@ -19,6 +18,7 @@ from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
 from cachefriendly.tools.harmony import HarmonyDialect
 from cachefriendly.tools.kimi import KimiDialect
 from cachefriendly.tools.native import NativeDialect
+from tests.tools.driver import sample
 
 DIALECTS: dict[str, NativeDialect] = {
     "harmony": HarmonyDialect(),
@@ -95,16 +95,6 @@ def vocabularies(request: pytest.FixtureRequest) -> dict[str, tuple[Vocabulary, 
         tokenizer: Any = template_tokenizer("{{ messages }}", controls)
         made[name] = Vocabulary.from_tokenizer(tokenizer, len(tokenizer)), tokenizer
     return made
-
-
-def sample(matcher: GrammarMatcher, vocabulary: Vocabulary, seed: int) -> list[int]:
-    generator = torch.Generator().manual_seed(seed)
-    ids: list[int] = []
-    while not matcher.finished:
-        logits = torch.randn(vocabulary.n_vocab, generator=generator)
-        masked = logits.masked_fill(~matcher.allowed(), -torch.inf)
-        ids.append(matcher.accept(int(masked.argmax())))
-    return [token for token in ids if token not in vocabulary.stop_ids]
 
 
 @pytest.mark.parametrize("name", DIALECTS)
