@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, read_arguments, read_json
-from cachefriendly.tools.call_text import CALL_ID, CallText
+from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_blocks import JsonBlockParser
 from cachefriendly.tools.native import NativeDialect
@@ -116,26 +116,13 @@ class ApertusDialect(BlockDialect):
     reader = _ApertusParser
 
 
-def _listed(begin: str, end: str) -> CallText:
-    """A JSON list of ``{"name": ..., "arguments": ...}`` between two texts."""
-    return CallText(
-        begin=f"{begin}[",
-        before_name='{"name": "',
-        after_name='", "arguments": ',
-        after_arguments="}",
-        between=", ",
-        end=f"]{end}",
-        quoted=True,
-    )
-
-
 class AprielDialect(BlockDialect):
     """Apriel: a list between ``<tool_calls>`` and ``</tool_calls>``."""
 
     name = "apriel"
     opens, closes = ("<tool_calls>",), ("</tool_calls>",)
     tells = ("<tool_calls>[",)
-    text = _listed("<tool_calls>", "</tool_calls>")
+    text = listed_calls("<tool_calls>", "</tool_calls>")
 
 
 class MiniMaxM1Dialect(BlockDialect):
@@ -160,7 +147,7 @@ class NemotronV2Dialect(BlockDialect):
     name = "nemotron_v2"
     opens, closes = ("<TOOLCALL>",), ("</TOOLCALL>",)
     tells = ("<TOOLCALL>",)
-    text = _listed("<TOOLCALL>", "</TOOLCALL>")
+    text = listed_calls("<TOOLCALL>", "</TOOLCALL>")
 
 
 class Granite3Dialect(BlockDialect):
@@ -170,7 +157,7 @@ class Granite3Dialect(BlockDialect):
     opens = ("<|tool_call|>",)
     several = False
     tells = ("<|tool_call|>",)
-    text = _listed("<|tool_call|>", "")
+    text = listed_calls("<|tool_call|>", "")
 
 
 class CohereDialect(BlockDialect):
@@ -224,7 +211,7 @@ class FireFunctionDialect(BlockDialect):
     opens = ("functools[",)
     several = False
     tells = (" functools[",)
-    text = _listed(" functools", "")
+    text = listed_calls(" functools", "")
     reader = _FireFunctionParser
 
 

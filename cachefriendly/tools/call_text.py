@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from cachefriendly.messages import ToolCall
 from cachefriendly.tools.matcher import marker_rule
 
-__all__ = ["CALL_ID", "CallText", "lark_text"]
+__all__ = ["CALL_ID", "CallText", "lark_text", "listed_calls"]
 
 CALL_ID = "\0"
 """Stands in a `CallText` where the id of the call is written."""
@@ -48,6 +48,19 @@ class CallText:
         """What stands between the beginning of a call and its arguments."""
         spelled = json.dumps(name, ensure_ascii=False)[1:-1] if self.quoted else name
         return self.before_name + spelled + self.after_name
+
+
+def listed_calls(begin: str, end: str) -> CallText:
+    """A JSON list of ``{"name": ..., "arguments": ...}`` between two texts."""
+    return CallText(
+        begin=f"{begin}[",
+        before_name='{"name": "',
+        after_name='", "arguments": ',
+        after_arguments="}",
+        between=", ",
+        end=f"]{end}",
+        quoted=True,
+    )
 
 
 def lark_text(text: str, markers: Sequence[str], id_pattern: str = "") -> str:

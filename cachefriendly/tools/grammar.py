@@ -33,6 +33,7 @@ __all__ = [
     "json_grammar",
     "json_rule",
     "refuse",
+    "value_rule",
     "what_of",
 ]
 
@@ -132,6 +133,20 @@ def arguments_schema(tool: Tool) -> dict[str, Any]:
 def json_rule(schema: Mapping[str, Any]) -> str:
     """The body of a lark rule for JSON of a schema that `grammar_schema` has seen."""
     return "%json " + json.dumps({**schema, "x-guidance": _JSON_OPTIONS})
+
+
+def value_rule(schema: Any, root: Mapping[str, Any], *, what: str) -> str:
+    """The body of a lark rule for one value as JSON, by the part ``schema`` of ``root``.
+
+    Both are of `arguments_schema`. A schema that is a boolean or missing admits any value.
+
+    Raises:
+        SchemaError: ``what`` cannot be enforced.
+    """
+    definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
+    rule = json_rule({**definitions, **(schema if isinstance(schema, Mapping) else {})})
+    refuse(f"start: {rule}\n", what)
+    return rule
 
 
 def refuse(lark: str, what: str) -> None:

@@ -10,7 +10,7 @@ from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall
 from cachefriendly.tools.call_text import lark_text
-from cachefriendly.tools.grammar import arguments_schema, call_choice, json_rule, refuse, what_of
+from cachefriendly.tools.grammar import arguments_schema, call_choice, value_rule, what_of
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.python_calls import read_python_calls, render_python_calls
@@ -66,20 +66,16 @@ class Lfm2Parser(MarkedParser):
             return False
         body = self._pending if at < 0 else self._pending[:at]
         stop = len(self._pending) if at < 0 else at + len(CLOSE)
+        outcomes: Sequence[tuple[str, dict[str, Any]] | BrokenCall]
         try:
-            calls = read_python_calls(body)
+            outcomes = read_python_calls(body)
         except BrokenCall as problem:
-            broken = problem
-            return self._end_call(stop, lambda: _raise(broken), whole=at >= 0)
-        for name, arguments in calls:
-            self._emit(lambda call=(name, arguments): call, OPEN + body)  # type: ignore[misc]
+            outcomes = [problem]
+        for outcome in outcomes:
+            self._emit_outcome(outcome, OPEN + self._pending[:stop], whole=at >= 0)
         self._pending = self._pending[stop:]
         self._opened = None
         return True
-
-
-def _raise(problem: BrokenCall) -> tuple[str, dict[str, object]]:
-    raise problem
 
 
 def _tool_rules(index: int, tool: Tool) -> list[str]:
@@ -95,12 +91,8 @@ def _tool_rules(index: int, tool: Tool) -> list[str]:
         )
     rules = []
     for number, key in enumerate(keys):
-        definitions: dict[str, Any] = {
-            name: schema[name] for name in ("$defs", "definitions") if name in schema
-        }
-        inner: Any = properties.get(key, {})
-        rule = json_rule({**definitions, **(inner if isinstance(inner, dict) else {})})
-        refuse(f"start: {rule}\n", f"tool {tool.name!r}: argument {key!r}")
+        what = f"tool {tool.name!r}: argument {key!r}"
+        rule = value_rule(properties.get(key, {}), schema, what=what)
         rules.append(f'argument_{index}_{number}: "{key}=" value_{index}_{number}')
         rules.append(f"value_{index}_{number}: {rule}")
     body = _argument_list([f"argument_{index}_{n}" for n in range(len(keys))], len(required))

@@ -83,8 +83,8 @@ class Llama3Parser(PlainJsonParser):
         self._pending = text[len(settled) :]
 
     def _behind_tag(self, code: str) -> None:
-        for raw, call in self._read_code(code):
-            self._emit(lambda call=call: _result(call), raw)  # type: ignore[misc]
+        for raw, outcome in self._read_code(code):
+            self._emit_outcome(outcome, raw)
 
     def _read_code(self, code: str) -> list[tuple[str, tuple[str, Mapping[str, Any]] | BrokenCall]]:
         """The calls, each with its text, or why there is none."""
@@ -108,9 +108,3 @@ def _tried(text: str) -> tuple[str, Mapping[str, Any]] | BrokenCall:
         return read_call(text)
     except BrokenCall as problem:
         return problem
-
-
-def _result(call: tuple[str, Mapping[str, Any]] | BrokenCall) -> tuple[str, Mapping[str, Any]]:
-    if isinstance(call, BrokenCall):
-        raise call
-    return call

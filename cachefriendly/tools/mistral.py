@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from cachefriendly.messages import ToolCall
 from cachefriendly.tools.block_dialects import BlockDialect
 from cachefriendly.tools.call_json import BrokenCall, read_arguments, written_id
-from cachefriendly.tools.call_text import CALL_ID, CallText
+from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
 from cachefriendly.tools.json_blocks import JsonBlockParser
 
 __all__ = ["MistralCallIdDialect", "MistralDialect", "MistralListDialect"]
@@ -44,15 +44,7 @@ class MistralListDialect(BlockDialect):
     several = False
     inner: ClassVar[tuple[str, ...]] = ()
     tells: ClassVar[tuple[str, ...]] = (CALLS,)
-    text = CallText(
-        begin=CALLS + "[",
-        before_name='{"name": "',
-        after_name='", "arguments": ',
-        after_arguments="}",
-        between=", ",
-        end="]",
-        quoted=True,
-    )
+    text = listed_calls(CALLS, "")
     reader = MistralParser
 
     def call_id(self, call: ToolCall, index: int) -> str:

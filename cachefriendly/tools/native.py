@@ -13,7 +13,7 @@ from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.plain_text import PlainTextParser
 from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
-__all__ = ["NativeDialect", "tool_line"]
+__all__ = ["NativeDialect", "introduction", "tool_line"]
 
 _INTRODUCTION = """\
 # Tools
@@ -62,8 +62,7 @@ class NativeDialect(ABC):
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""
-        lines = "\n".join(map(tool_line, tools))
-        return _INTRODUCTION + lines + _INSTRUCTIONS + self.render_calls([_EXAMPLE])
+        return introduction(tools) + _INSTRUCTIONS + self.render_calls([_EXAMPLE])
 
     def render_result(self, message: Message) -> str:
         """The text of a tool result; templates without tools get it as a user turn."""
@@ -83,6 +82,11 @@ class NativeDialect(ABC):
     def call_id(self, call: ToolCall, index: int) -> str:
         """The id of a call, the one at ``index`` of its message, in the form the templates take."""
         return call.id
+
+
+def introduction(tools: Sequence[Tool]) -> str:
+    """Words that say what follows, and the tools, one per line, in this order."""
+    return _INTRODUCTION + "\n".join(map(tool_line, tools))
 
 
 def tool_line(tool: Tool) -> str:

@@ -12,17 +12,11 @@ from cachefriendly.tools.call_json import BrokenCall, read_call
 from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner
-from cachefriendly.tools.native import NativeDialect, tool_line
+from cachefriendly.tools.native import NativeDialect, introduction
 from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
 __all__ = ["PlainJsonDialect", "PlainJsonParser"]
 
-_INTRODUCTION = """\
-# Tools
-
-You can use the tools below to help with the user's request. Each line is one tool, given as a \
-JSON object with the JSON Schema of its arguments:
-"""
 _INSTRUCTIONS = """
 
 To use a tool, reply with nothing but one JSON object that holds its name and its arguments:
@@ -56,7 +50,7 @@ class PlainJsonDialect(NativeDialect):
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""
-        return _INTRODUCTION + "\n".join(map(tool_line, tools)) + _INSTRUCTIONS
+        return introduction(tools) + _INSTRUCTIONS
 
     def render_calls(self, calls: Sequence[ToolCall]) -> str:
         """The text of calls inside an assistant turn."""

@@ -168,7 +168,7 @@ class ResponseTemplateParser(ReplyParser):
             made = self._template.call(value)
         except Exception as error:  # foreign code meets whatever a model wrote
             reason = str(error).partition("\n")[0]
-            self._emit(lambda: _refuse(f"malformed call: {reason}"), raw)
+            self._emit_outcome(BrokenCall(f"malformed call: {reason}"), raw)
             return
         for call in made if isinstance(made, list) else [made]:
             self._emit_made(call, raw)
@@ -204,10 +204,6 @@ class ResponseTemplateParser(ReplyParser):
             tail = (*parsed.tail_events, *self._drain())
             return replace(parsed, content="".join(self._content), tail_events=tail)
         return parsed
-
-
-def _refuse(reason: str) -> tuple[str, Mapping[str, Any]]:
-    raise BrokenCall(reason)
 
 
 @dataclass(frozen=True)

@@ -161,6 +161,18 @@ class ReplyParser(ABC):
         self._events.append(ToolCallReady(index=len(self._calls), call=call))
         self._calls.append(call)
 
+    def _emit_outcome(
+        self, outcome: tuple[str, Mapping[str, Any]] | BrokenCall, raw: str, *, whole: bool = True
+    ) -> None:
+        """Record a call that was read already, or why there is none."""
+
+        def read() -> tuple[str, Mapping[str, Any]]:
+            if isinstance(outcome, BrokenCall):
+                raise outcome
+            return outcome
+
+        self._emit(read, raw, whole=whole)
+
     def _new_id(self, digest: str) -> str:
         """An id for a call from a hexadecimal digest that no other call of the reply has."""
         return "call_" + digest

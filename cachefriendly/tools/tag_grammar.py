@@ -10,7 +10,7 @@ from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_text import lark_text
-from cachefriendly.tools.grammar import arguments_schema, call_choice, json_rule, refuse, what_of
+from cachefriendly.tools.grammar import arguments_schema, call_choice, refuse, value_rule, what_of
 from cachefriendly.tools.tag_text import TagText, spelled_value
 from cachefriendly.tools.typed import text_schema
 
@@ -94,12 +94,8 @@ class _Writer:
             yield f"{name}: {head} text_{name} {self.lark(self._after_ending)}"
             yield f"text_{name}@{self._ending}: {pattern}"
         else:
-            definitions = {key: root[key] for key in ("$defs", "definitions") if key in root}
-            inner = schema if isinstance(schema, Mapping) else {}
-            rule = json_rule({**definitions, **inner})
-            refuse(f"start: {rule}\n", what)
             yield f"{name}: {head} value_{name} {self.lark(self._text.value_end)}"
-            yield f"value_{name}: {rule}"
+            yield f"value_{name}: {value_rule(schema, root, what=what)}"
 
 
 def _choices(schema: Any) -> list[str] | None:
