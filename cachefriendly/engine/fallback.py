@@ -14,6 +14,7 @@ from cachefriendly.engine.devices import input_device
 from cachefriendly.engine.rope import RopeControl
 from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
+from cachefriendly.kv.takeover import EvalMode
 from cachefriendly.store.fallback_sequence import FallbackSequence
 
 __all__ = ["FallbackRunner"]
@@ -41,16 +42,13 @@ class FallbackRunner:
         self._taken = forward_arguments(model)
         self._rope = RopeControl(model)
         self.regimes = self._rope.regimes
-        self._was_training = model.training
-        model.eval()
+        self._eval = EvalMode(model)
         self._device = input_device(model)
 
     def close(self) -> None:
         """Give the model back as it was. Safe to repeat."""
         self._rope.undo()
-        if self._was_training:
-            self.model.train()
-        self._was_training = False
+        self._eval.undo()
 
     def forward(self, rows: Sequence[RowInput[FallbackSequence]]) -> Tensor:
         """Forward the rows' new tokens, one row after another, and count them as held.

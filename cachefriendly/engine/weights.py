@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,6 +14,8 @@ from cachefriendly.engine.devices import offloaded_tensors
 
 __all__ = ["WeightsWatch"]
 
+log = logging.getLogger(__name__)
+
 
 class WeightsWatch:
     """Notices that a model's weights or adapters changed since it was last asked.
@@ -20,11 +23,12 @@ class WeightsWatch:
     Sums torch's version counters (an optimiser step, a merge or ``load_state_dict`` raise them)
     and compares the identity of the parameters and the state of every adapter layer. `changed`
     looks at the parameters it knows; `changed_at_all` walks the model again, so that it also
-    notices parameters that were replaced or added, and samples the values. Offloaded parameters are
-    the tensors that accelerate copies in for each forward. What no counter shows stays unseen: a
-    write behind torch's back to a few elements, a hook that changes activations (most hooks only
-    look), a file of disk-offloaded weights that is written anew. After such a change call
-    `Engine.clear`.
+    notices parameters that were replaced or added, and samples the values. Buffers that
+    checkpoints hold count as parameters (a router's bias, some quantized weights); offloaded
+    ones are the tensors that accelerate copies in for each forward. What no counter shows stays
+    unseen: a write behind torch's back to a few elements, a hook that changes activations (most
+    hooks only look), a file of disk-offloaded weights that is written anew. After such a change
+    call `Engine.clear`.
     """
 
     def __init__(self, model: PreTrainedModel) -> None:
@@ -40,9 +44,16 @@ class WeightsWatch:
         return before != self._seen
 
     def changed_at_all(self) -> bool:
-        self._collect()
-        before, self._sampled = self._sampled, self._sample()
-        return self.changed() or before != self._sampled
+        """`changed`, of everything there is now. True when nobody could look: the owner may be
+        adding modules in another thread right now.
+        """
+        try:
+            self._collect()
+            before, self._sampled = self._sampled, self._sample()
+            return self.changed() or before != self._sampled
+        except RuntimeError as error:
+            log.warning("the model's weights could not be looked at: %s", error)
+            return True
 
     def _sample(self) -> tuple[float, ...]:
         """First, middle and last element of every parameter, added up per device and dtype.
@@ -63,7 +74,8 @@ class WeightsWatch:
         return tuple(sums)
 
     def _collect(self) -> None:
-        held: list[Tensor] = [p for p in self._model.parameters() if not p.is_meta]
+        held = [*self._model.parameters(), *_checkpointed_buffers(self._model)]
+        held = [tensor for tensor in held if not tensor.is_meta]
         held += offloaded_tensors(self._model)
         self._parameters = [plain for tensor in held for plain in _plain(tensor)]
         self._adapter_layers = [module for module in self._model.modules() if _is_adapter(module)]
@@ -72,6 +84,15 @@ class WeightsWatch:
         versions = sum(map(_version, self._parameters))
         addresses = hash(tuple(map(Tensor.data_ptr, self._parameters)))
         return versions, addresses, tuple(map(_adapter_state, self._adapter_layers))
+
+
+def _checkpointed_buffers(model: PreTrainedModel) -> Iterator[Tensor]:
+    """Without what a model computes for itself: rotary frequencies, masks."""
+    for module in model.modules():
+        computed = module._non_persistent_buffers_set
+        for name, buffer in module.named_buffers(recurse=False):
+            if name not in computed:
+                yield buffer
 
 
 def _plain(tensor: Any) -> Iterator[Tensor]:

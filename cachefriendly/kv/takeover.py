@@ -14,13 +14,27 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from cachefriendly.compat_transformers import is_checkpointing
 from cachefriendly.errors import ConfigError, UnsupportedModel
 
-__all__ = ["IMPLEMENTATION", "Takeover", "delegate_attention", "delegate_mask"]
+__all__ = ["IMPLEMENTATION", "EvalMode", "Takeover", "delegate_attention", "delegate_mask"]
 
 IMPLEMENTATION = "cachefriendly"
 
 # Who took which configuration, by its id (configurations are not hashable). A takeover holds its
 # configurations, so an id is not recycled while its entry lives.
 _TAKEN: weakref.WeakValueDictionary[int, Takeover] = weakref.WeakValueDictionary()
+
+
+class EvalMode:
+    """Puts a model into eval mode, and back those of its modules that were in training."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._trained = [module for module in model.modules() if module.training]
+        model.eval()
+
+    def undo(self) -> None:
+        """Safe to repeat."""
+        for module in self._trained:
+            module.training = True  # not `train`: parts below it may be frozen
+        self._trained = []
 
 
 class Takeover:
@@ -42,12 +56,11 @@ class Takeover:
                 "another open Engine runs this model; share that Engine (engine=...) or close it"
             )
         self._undone = False
-        self._was_training = model.training
         self._checkpointing = is_checkpointing(model)
         self._configs = _configs(model)
         self.before = {id(config): config._attn_implementation for config in self._configs}
         _TAKEN.update((id(config), self) for config in self._configs)
-        model.eval()
+        self._eval = EvalMode(model)
         if self._checkpointing:
             model.gradient_checkpointing_disable()
         model.set_attn_implementation(IMPLEMENTATION)
@@ -62,11 +75,11 @@ class Takeover:
         if self._undone:
             return
         self._undone = True
-        self._model.set_attn_implementation(self._before)
+        if any(config._attn_implementation == IMPLEMENTATION for config in self._configs):
+            self._model.set_attn_implementation(self._before)  # else its owner chose meanwhile
         for config in self._configs:
             _TAKEN.pop(id(config), None)
-        if self._was_training:
-            self._model.train()
+        self._eval.undo()
         if self._checkpointing:
             self._model.gradient_checkpointing_enable()
 

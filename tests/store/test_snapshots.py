@@ -251,7 +251,7 @@ def test_budget_holds_and_content_is_never_wrong(
 def test_no_memory_to_part_two_sequences_is_a_miss(
     monkeypatch: pytest.MonkeyPatch, copies: int, error: type[Exception]
 ) -> None:
-    """Starting inside a run copies it in two; nothing of a copy that was not finished is counted."""
+    """Starting inside a run copies it in two; nothing of an unfinished copy is counted."""
     store = SnapshotStore(1 << 30)
     run(store, list(range(40)), recurrent=False)
     left, take = [copies], Run.take
