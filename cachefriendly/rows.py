@@ -71,7 +71,8 @@ class RowDone:
     ``other_regime_tokens``: of the prompt, what was held with keys of another length; all of it
     where keys serve one length only. ``regime_tokens`` were forwarded again because the row grew
     into another rope regime. ``coupled``: tokens of one forward influence each other in this
-    model, so that nothing could be reused exactly.
+    model, so that nothing could be reused exactly. ``weights`` counts the changes of the model's
+    weights before the row: keys of another count are gone.
     """
 
     reason: Literal["stop", "stop_string", "length"]
@@ -87,6 +88,7 @@ class RowDone:
     other_regime_tokens: int = 0
     regime_tokens: int = 0
     coupled: bool = False
+    weights: int = 0
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

@@ -131,6 +131,7 @@ class Core:
     def _open(self, row: Row) -> None:
         regimes = self.runner.regimes
         row.regime = regimes.regime(len(row.ids))
+        row.weights = self._generation
         space = self._space(row)
         row.open(self.cache.open(row.ids, space), space, self.cache.plan(row.request))
         if not regimes.keeps(row.regime):

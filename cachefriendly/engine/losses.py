@@ -9,7 +9,9 @@ from cachefriendly.rows import RowDone
 __all__ = ["losses_of"]
 
 
-def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, ...]:
+def losses_of(
+    built: BuiltPrompt, done: RowDone, *, reuse: bool, same_weights: bool = True
+) -> tuple[Loss, ...]:
     """The prompt's own losses, then those of the kept keys.
 
     After a generation the last chosen token has no keys yet, so one token less than was known is
@@ -41,14 +43,8 @@ def losses_of(built: BuiltPrompt, done: RowDone, *, reuse: bool) -> tuple[Loss, 
         )
     held += other
     if known > held:
-        losses.append(
-            Loss(
-                MissReason.EVICTED,
-                tokens_lost=known - held,
-                first_differing_token=held,
-                fix="raise kv_bytes, keep fewer conversations at once, or call clear() less",
-            )
-        )
+        reason, fix = _GONE if same_weights else _OTHER_WEIGHTS
+        losses.append(Loss(reason, known - held, first_differing_token=held, fix=fix))
     return tuple(losses)
 
 
@@ -62,3 +58,11 @@ def _regime(done: RowDone, other: int, first: int) -> tuple[Loss, ...]:
 
 
 _FIRST = Loss(MissReason.FIRST_CALL, 0, 0)
+_GONE = (
+    MissReason.EVICTED,
+    "raise kv_bytes, keep fewer conversations at once, or call clear() less",
+)
+_OTHER_WEIGHTS = (
+    MissReason.OTHER_FINGERPRINT,
+    "the model's weights or adapters changed since; change them between conversations",
+)

@@ -18,8 +18,9 @@ from cachefriendly.tools.stream import ParsedReply
 
 __all__ = ["ReplyRecorder", "Totals"]
 
-# Prefills of sessions that never call again must not pile up.
+# Prefills of sessions that never call again must not pile up, nor what ended conversations knew.
 SESSIONS_AHEAD = 1000
+HANDLES_KEPT = 10_000
 
 Finish = Callable[[RowDone, ParsedReply], ChatResult]
 Leave = Callable[[tuple[int, ...], ParsedReply], None]
@@ -47,6 +48,7 @@ class ReplyRecorder:
         self._reuse = reuse
         self._totals = Totals()
         self._ahead: dict[tuple[str, str | None], int] = {}
+        self._weights: dict[str, int] = {}  # of a call's handle: what its keys were made with
         self._lock = threading.Lock()
 
     @property
@@ -72,7 +74,9 @@ class ReplyRecorder:
             report = self._count(self._report(built, done), session)
             message = _message(parsed)
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
-            message = replace(message, handle=prompts.commit(built, output, message))
+            handle = prompts.commit(built, output, message)
+            message = replace(message, handle=handle)
+            self._made_with(handle, done.weights)
             return ChatResult(message, _reason(done, message), report, built.ids, output)
 
         def leave(ids: tuple[int, ...], parsed: ParsedReply) -> None:
@@ -101,6 +105,20 @@ class ReplyRecorder:
         if len(self._ahead) > SESSIONS_AHEAD:
             del self._ahead[next(iter(self._ahead))]
 
+    def _made_with(self, handle: str, weights: int) -> None:
+        with self._lock:
+            self._weights.pop(handle, None)
+            self._weights[handle] = weights
+            if len(self._weights) > HANDLES_KEPT:
+                del self._weights[next(iter(self._weights))]
+
+    def _same_weights(self, built: BuiltPrompt, done: RowDone) -> bool:
+        """Whether the call this prompt goes on from had the weights of now, as far as known."""
+        parent = built.provenance.parent
+        with self._lock:
+            made = self._weights.get(parent.handle, done.weights) if parent else done.weights
+        return made == done.weights
+
     def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
         return CacheReport(
             prompt_tokens=len(built.ids),
@@ -110,7 +128,9 @@ class ReplyRecorder:
             forwarded_tokens=done.forwarded_tokens,
             ttft_s=done.ttft_s,
             total_s=done.total_s,
-            losses=losses_of(built, done, reuse=self._reuse),
+            losses=losses_of(
+                built, done, reuse=self._reuse, same_weights=self._same_weights(built, done)
+            ),
             dropped_messages=built.dropped,
         )
 

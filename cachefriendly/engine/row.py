@@ -47,6 +47,7 @@ class Row:
         self.other_regime = 0
         self.again = 0
         self.coupled = False
+        self.weights = 0  # changes of the weights before it was admitted
         self._chooser = chooser
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
@@ -155,6 +156,7 @@ class Row:
             other_regime_tokens=self.other_regime,
             regime_tokens=self.again,
             coupled=self.coupled,
+            weights=self.weights,
             ttft_s=(self._first or now) - self._started,
             total_s=now - self._started,
             stop_text=stop_text,

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import torch
 
 from cachefriendly import (
     Cancelled,
@@ -266,6 +267,22 @@ def test_case_17_an_edited_history_is_never_served_old_keys(
     as_generated(demo_model, second)
     assert second.report.reused_tokens < len(first.prompt_ids)
     assert MissReason.MESSAGE_EDITED in [loss.reason for loss in second.report.losses]
+
+
+def test_case_19_changed_weights_are_named(make_engine: MakeEngine) -> None:
+    engine = make_engine(templates.CHATML)
+    talk = [Message("user", "one")]
+    first = ask(engine, talk, "first answer")
+    talk += [first.message, Message("user", "two")]
+    with torch.no_grad():
+        engine.model.lm_head.weight.add_(0.1)
+    second = ask(engine, talk, "second answer")
+    assert second.report.reused_tokens == 0
+    assert [loss.reason for loss in second.report.losses] == [MissReason.OTHER_FINGERPRINT]
+    assert second.report.losses[0].tokens_lost == len(first.prompt_ids + first.output_ids) - 1
+    engine.clear()
+    third = ask(engine, [*talk, second.message, Message("user", "three")], "third answer")
+    assert [loss.reason for loss in third.report.losses] == [MissReason.EVICTED]
 
 
 def test_case_18_calls_of_unequal_length_at_once(demo_engine: Engine, demo_model: Any) -> None:
