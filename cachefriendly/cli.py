@@ -181,7 +181,12 @@ def _add_templates(commands: Any) -> None:
 
 
 def _templates(options: argparse.Namespace) -> int:
-    from cachefriendly.templates_view import findings_table, surveyed, templates_in
+    from cachefriendly.templates_view import (
+        findings_table,
+        surveyed,
+        template_of_model,
+        templates_in,
+    )
 
     path = Path(options.model)
     if path.suffix == ".jinja" or (
@@ -189,9 +194,7 @@ def _templates(options: argparse.Namespace) -> int:
     ):
         named = templates_in(path)
     else:
-        from transformers import AutoTokenizer
-
-        named = [(options.model, AutoTokenizer.from_pretrained(_resolve(options.model)))]
+        named = [(options.model, template_of_model(_resolve(options.model)))]
     findings = list(surveyed(named))
     if options.json:
         print(json.dumps({"templates": [finding.to_dict() for finding in findings]}))

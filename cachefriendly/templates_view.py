@@ -10,10 +10,11 @@ from cachefriendly.errors import RequestError
 from cachefriendly.testing.template_survey import POLICIES, Finding, survey_template
 from cachefriendly.testing.template_tokenizer import template_tokenizer
 
-__all__ = ["COLUMNS", "findings_table", "row_of", "surveyed", "templates_in"]
+__all__ = ["COLUMNS", "findings_table", "row_of", "surveyed", "template_of_model", "templates_in"]
 
 COLUMNS = ("chat template", "dialect", "structure", "appending", *POLICIES)
 _WIDTH_OF_A_FILE = 140
+_MANY = 3
 
 
 def templates_in(path: Path) -> list[tuple[str, Any]]:
@@ -22,10 +23,31 @@ def templates_in(path: Path) -> list[tuple[str, Any]]:
     Raises:
         RequestError: there is none.
     """
+    if not path.exists():
+        raise RequestError(f"there is no file {path}")
     files = [path] if path.is_file() else sorted(path.glob("*.jinja"))
     if not files:
         raise RequestError(f"{path} holds no .jinja file")
     return [(file.stem, template_tokenizer(file.read_text(encoding="utf-8"))) for file in files]
+
+
+def template_of_model(model: str) -> Any:
+    """The tokenizer of a local model, or of one in the hub (its cache, when offline).
+
+    Raises:
+        RequestError: there is none to be had.
+    """
+    from transformers import AutoTokenizer
+
+    try:
+        return AutoTokenizer.from_pretrained(model)
+    except (OSError, ValueError) as error:
+        if Path(model).exists():
+            raise RequestError(f"{model} holds neither a tokenizer nor a .jinja file") from error
+        raise RequestError(
+            f"{model!r} is no local path, and the hub or its cache gave no tokenizer of that name; "
+            f"name a folder, a .jinja file or a model that was downloaded"
+        ) from error
 
 
 def surveyed(named: Sequence[tuple[str, Any]]) -> Iterator[Finding]:
@@ -47,7 +69,7 @@ def row_of(finding: Finding) -> tuple[str, ...]:
     return (finding.name, finding.dialect, structure, appending, *shares)
 
 
-def findings_table(findings: Iterable[Finding]) -> str:
+def findings_table(findings: Sequence[Finding]) -> str:
     """The table as text: rich's where it is installed, else plain columns."""
     rows = [row_of(finding) for finding in findings]
     try:
@@ -55,23 +77,37 @@ def findings_table(findings: Iterable[Finding]) -> str:
         from rich.console import Console
         from rich.table import Table
     except ImportError:
-        return "\n".join("  ".join(row) for row in [COLUMNS, *rows])
+        return "\n".join("  ".join(row) for row in [COLUMNS, *rows]) + _notes(findings)
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_OF_A_FILE)
     table = Table(box=SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    table.caption = "exact, template, append: share of known tokens kept in a tool conversation"
+    table.caption = "{}: share of known tokens kept in a tool conversation".format(
+        ", ".join(POLICIES)
+    )
     for column in COLUMNS:
         table.add_column(column, justify="right" if column in POLICIES else "left")
     for row in rows:
         table.add_row(*row)
     with console.capture() as capture:
         console.print(table, markup=False)
-    return capture.get().rstrip()
+    return capture.get().rstrip() + _notes(findings)
+
+
+def _notes(findings: Sequence[Finding]) -> str:
+    """What the conversation had to do without, where few enough templates are shown to care."""
+    if len(findings) > _MANY:
+        return ""
+    lines = [
+        f"{x.name} has no form of its own for: {', '.join(x.left_out)}"
+        for x in findings
+        if x.left_out
+    ]
+    return "".join(f"\n{line}" for line in lines)
 
 
 def _watched(named: Sequence[tuple[str, Any]]) -> Iterable[tuple[str, Any]]:
-    if len(named) < 3:
+    if len(named) <= _MANY:
         return named
     try:
         from rich.console import Console
