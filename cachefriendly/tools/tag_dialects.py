@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import ClassVar
 
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.native import NativeDialect
-from cachefriendly.tools.stream import ReplyParser
+from cachefriendly.tools.stream import Reasoning, ReplyParser
 from cachefriendly.tools.tag_grammar import tagged_grammar
 from cachefriendly.tools.tag_text import TagText
 from cachefriendly.tools.tagged import TaggedParser
@@ -109,8 +110,14 @@ class MiniCpmDialect(TagDialect):
     )
 
 
+_HUNYUAN_THOUGHTS = Reasoning("<think:opensource>", "</think:opensource>")
+
+
+@dataclass(frozen=True)
 class HunyuanDialect(TagDialect):
     """Hunyuan 3; its tags carry a suffix."""
+
+    reasoning: Reasoning | None = _HUNYUAN_THOUGHTS
 
     name = "hunyuan"
     tells = ("<tool_calls{}>", "<tool_sep{}>", "':opensource'")

@@ -123,6 +123,7 @@ TABLES = [
             ),
             "\n",
             "<tool_calls:opensource>\nadd\n</tool_calls:opensource>",
+            reasoning=("<think:opensource>", "</think:opensource>"),
         ),
     ),
     (
