@@ -15,7 +15,13 @@ from cachefriendly.config import EngineConfig
 from cachefriendly.engine.backends import open_backend
 from cachefriendly.engine.coupling import rows_influence_each_other
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.runners import Backend, RowInput, RunnerChoice, RunnerKind
+from cachefriendly.engine.runners import (
+    Backend,
+    RowInput,
+    RunnerChoice,
+    RunnerKind,
+    unchecked_fallback,
+)
 from cachefriendly.engine.scheduler import Batch, Scheduler, Work
 from cachefriendly.engine.selfcheck import choose_fallback
 from cachefriendly.engine.weights import WeightsWatch
@@ -237,7 +243,7 @@ class Core:
         packed = self.choice.kind == "packed" and self._config.runner == "auto"
         if not packed or self._model.training:
             raise error
-        choice = RunnerChoice("fallback", str(error))
+        choice = unchecked_fallback(str(error))
         if self._config.check_model:
             choice = choose_fallback(self._model, choice.reason)
         log.warning("the engine goes on with the fallback runner: %s", choice.reason)
@@ -315,11 +321,13 @@ class Core:
         """Take a row out. What it forwarded is certain and kept, whatever ended it."""
         self.scheduler.remove(row)
         current = row.space == self._space(row)
-        row.close(self._keep if current else None)
-        if not current:
-            self._drop_outdated()
-        if error is not None:
-            row.channel.put(error)
+        try:
+            row.close(self._keep if current else None)
+            if not current:
+                self._drop_outdated()
+        finally:  # whatever goes wrong here, nobody waits for ever
+            if error is not None:
+                row.channel.put(error)
 
     def _drop_cancelled(self) -> None:
         for row in self.scheduler.everyone():

@@ -11,7 +11,7 @@ from torch import Tensor
 from cachefriendly.engine.rope import RopeRegimes
 from cachefriendly.store.contract import RowSequence, Store
 
-__all__ = ["Backend", "RowInput", "Runner", "RunnerChoice", "RunnerKind"]
+__all__ = ["Backend", "RowInput", "Runner", "RunnerChoice", "RunnerKind", "unchecked_fallback"]
 
 RunnerKind: TypeAlias = Literal["packed", "fallback"]
 S = TypeVar("S", bound=RowSequence)
@@ -74,6 +74,15 @@ class RunnerChoice:
     kind: RunnerKind
     reason: str = ""
     step: int | None = None
+
+
+def unchecked_fallback(reason: str) -> RunnerChoice:
+    """The fallback runner without a check: token by token behind a row's first forward.
+
+    Some models (MiniMax, Mamba, Jamba) silently start anew when several tokens follow a state, and
+    only the check would tell.
+    """
+    return RunnerChoice("fallback", reason, step=1)
 
 
 @dataclass(frozen=True, slots=True)

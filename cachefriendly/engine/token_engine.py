@@ -15,7 +15,7 @@ from cachefriendly.engine.core import Core, CoreStats
 from cachefriendly.engine.loader import context_window_of
 from cachefriendly.engine.reply import Decoder
 from cachefriendly.engine.row import Row
-from cachefriendly.engine.runners import RunnerChoice
+from cachefriendly.engine.runners import RunnerChoice, unchecked_fallback
 from cachefriendly.engine.selfcheck import choose_runner
 from cachefriendly.engine.worker import Worker
 from cachefriendly.errors import ContextOverflow, RequestError
@@ -61,7 +61,7 @@ class TokenEngine:
         if config.check_model:
             return choose_runner(model, config.runner)
         if config.runner == "fallback":
-            return RunnerChoice("fallback", 'runner="fallback" was asked for')
+            return unchecked_fallback('runner="fallback" was asked for')
         return RunnerChoice("packed")
 
     def submit(self, request: GenerateRequest, *, started: float | None = None) -> Submitted:

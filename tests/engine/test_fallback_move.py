@@ -58,6 +58,18 @@ def test_a_model_that_continues_one_token_at_a_time_is_found_out() -> None:
     assert check_fallback(fallback_model("mamba2")) is None
 
 
+@pytest.mark.parametrize("runner", ["fallback", "auto"])
+def test_an_unchecked_engine_is_exact_on_such_a_model_too(runner: str) -> None:
+    ids, model = random_ids(30, seed=1), fallback_model("mamba")
+    tokens = engine(model, runner=runner, check_model=False)
+    with recorded_logits() as record:
+        for length in (15, 30):
+            done = tokens.run(request(ids[:length], max_tokens=4))
+            record.check(fallback_model("mamba"), (*ids[:length], *done.output_ids), tol=1e-4)
+    assert done.reused_tokens > 0
+    tokens.close()
+
+
 def test_a_model_that_neither_runner_knows_is_refused_with_both_reasons() -> None:
     with pytest.raises(UnsupportedModel, match=r"Packed: .*Fallback: "):
         choose_runner(tiny_model("bert", is_decoder=False))
