@@ -11,6 +11,9 @@ from cachefriendly.compat import template_literals
 
 __all__ = ["ControlSet", "ControlToken", "control_set"]
 
+# Whitespace as tokenizers strips it: Python counts the four separators U+001C-1F in, Unicode not.
+_SPACES = r"[^\S\x1c-\x1f]*"
+
 
 @dataclass(frozen=True, slots=True)
 class ControlToken:
@@ -145,7 +148,7 @@ def _splitter(tokens: Sequence[ControlToken]) -> re.Pattern[str]:
         body = _any_of(texts)
         if single_word:
             body = rf"(?<!\w){body}(?!\w)"
-        parts.append((r"\s*" if lstrip else "") + body + (r"\s*" if rstrip else ""))
+        parts.append((_SPACES if lstrip else "") + body + (_SPACES if rstrip else ""))
     return re.compile("|".join(parts) or "(?!)")
 
 

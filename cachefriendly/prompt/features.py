@@ -159,13 +159,23 @@ class _Probe:
         )
 
     def prints_result(self) -> bool:
-        """A result under a role of its own: not as the words of the user."""
+        """A result under a role of its own: not as the words of the user, nor as any role's.
+
+        A template that prints whatever role it is given says nothing of what its model knows.
+        """
         said = {"role": "assistant", "content": _ANSWER["content"]}
-        result, words = (
+        result, words, any_role = (
             self.render([_USER, said, message])
-            for message in (_RESULT, {"role": "user", "content": _RESULT["content"]})
+            for message in (
+                _RESULT,
+                {"role": "user", "content": _RESULT["content"]},
+                {**_RESULT, "role": "proberole"},
+            )
         )
-        return _RESULT["content"] in result and result != words
+        return _RESULT["content"] in result and result not in {
+            words,
+            any_role.replace("proberole", "tool"),
+        }
 
     def reasoning(self) -> ReasoningForm:
         """The first form in which the template shows reasoning, else whether it cuts it off."""

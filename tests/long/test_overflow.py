@@ -101,8 +101,9 @@ def test_a_cut_stays_until_the_high_mark_is_reached_again(policy, messages):
     grown = 0
     for index in calls:
         kept = sent(messages[: index + 1], lengths[: index + 1], policy)
-        new = sum(lengths[i] for i in kept if i not in set(before) and before)
-        grown += new
+        whole = len(kept) == index + 1  # nothing was cut yet: all of it has grown
+        if before or whole:
+            grown += sum(lengths[i] for i in kept if i not in set(before))
         if before and kept[: len(before)] != before:
             newest = kept[-1] - (turn_starts(messages[: index + 1])[-1])
             turn = sum(lengths[kept[-1] - newest : index + 1])

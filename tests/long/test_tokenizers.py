@@ -96,6 +96,7 @@ def test_a_prompt_has_the_ids_of_its_whole_text(kind, variant, texts):
         "a <left>b <left>",
         " \n ",
         "\x00",
+        "\x1f",
     ],
 )
 def test_added_tokens_inside_content(kind, variant, text):

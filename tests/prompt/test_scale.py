@@ -14,6 +14,9 @@ from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.request import ChatRequest
 from cachefriendly.testing import byte_tokenizer, templates
 
+# Encoded once more by itself: where the history ends is where the next prompt may part from this.
+GENERATION_PROMPT = "<|im_start|>assistant\n"
+
 
 def grown(builder: PromptBuilder, turns: int) -> tuple[tuple[Message, ...], tuple[int, ...]]:
     """A conversation of ``turns`` turns, every eighth of them recorded, and what is held of it."""
@@ -67,7 +70,7 @@ def test_a_build_renders_three_times_and_encodes_what_is_new(work, turns):
     assert built.ids[: len(held)] == held
     assert sum(span.source == "recorded" for span in built.spans) == turns // 8 + 1
     new = len(builder.tokens.decode(built.ids[len(held) :]))
-    assert work == {"renders": 3, "encodes": 1, "characters": new}
+    assert work == {"renders": 3, "encodes": 2, "characters": new + len(GENERATION_PROMPT)}
 
 
 def test_an_unknown_history_is_one_text(work):
@@ -75,4 +78,5 @@ def test_an_unknown_history_is_one_text(work):
     messages = tuple(Message("user", f"turn {number}") for number in range(200))
     work.clear()
     built = next_call(builder, messages)
-    assert work == {"renders": 2, "encodes": 1, "characters": len(built.text)}
+    characters = len(built.text) + len(GENERATION_PROMPT)
+    assert work == {"renders": 2, "encodes": 2, "characters": characters}
