@@ -93,22 +93,18 @@ def test_a_cut_keeps_system_messages_whole_turns_and_the_newest(policy, messages
 @pytest.mark.parametrize("policy", POLICIES)
 @given(messages=conversations())
 def test_a_cut_stays_until_the_high_mark_is_reached_again(policy, messages):
-    """Call by call: nothing kept is dropped before the prompt has grown by a low mark's worth."""
-    window = ContextWindow(policy, tokens=WINDOW, reply_room=100)
-    calls = [i for i, m in enumerate(messages) if m.role in ("user", "tool")]
+    """Call by call: nothing that was sent is dropped before it and what is new exceed the mark."""
+    high = ContextWindow(policy, tokens=WINDOW, reply_room=100).high
     lengths = lengths_of(messages)
+    first = turn_starts(messages)[0]
     before: list[int] = []
-    grown = 0
-    for index in calls:
+    for index, message in enumerate(messages):
+        if message.role not in {"user", "tool"}:
+            continue
         kept = sent(messages[: index + 1], lengths[: index + 1], policy)
-        whole = len(kept) == index + 1  # nothing was cut yet: all of it has grown
-        if before or whole:
-            grown += sum(lengths[i] for i in kept if i not in set(before))
         if before and kept[: len(before)] != before:
-            newest = kept[-1] - (turn_starts(messages[: index + 1])[-1])
-            turn = sum(lengths[kept[-1] - newest : index + 1])
-            assert grown + turn >= window.high - window.low
-            grown = 0
+            uncut = (*before, *range(before[-1] + 1, index + 1))
+            assert 40 + sum(lengths[i] for i in uncut if i >= first) > high
         before = kept
 
 
