@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from itertools import count
 
 from cachefriendly.kv.extent import Ledger, Piece
 from cachefriendly.kv.sequence import Segment
@@ -12,6 +11,7 @@ from cachefriendly.kv.sequence import Sequence as KVSequence
 from cachefriendly.rows import GenerateRequest
 from cachefriendly.store.contract import CacheStats, KeepPlan, Opened
 from cachefriendly.store.tree import Lease, Match, Node, PrefixTree
+from cachefriendly.store.trees import TreesBySpace
 
 __all__ = ["KVCacheManager"]
 
@@ -19,7 +19,7 @@ __all__ = ["KVCacheManager"]
 COPY_OUT_BELOW = 0.5
 
 
-class KVCacheManager:
+class KVCacheManager(TreesBySpace[Segment]):
     """Opens sequences on the longest held prefix, keeps finished ones, evicts the least recent.
 
     Prefixes are separated by ``space`` (namespace and whatever else changes the keys' meaning).
@@ -27,18 +27,12 @@ class KVCacheManager:
     """
 
     def __init__(self, budget: int, *, reuse: bool = True) -> None:
+        super().__init__()
         self.ledger = Ledger()
         self._budget = budget
         self._reuse = reuse
-        self._clock = count(1)
-        self._trees: dict[str, PrefixTree[Segment]] = {}
         self._evictions = 0
         self._evicted_tokens = 0
-
-    def lookup(self, ids: Sequence[int], space: str = "") -> int:
-        """Tokens of ``ids`` that are held, without touching anything."""
-        tree = self._trees.get(space)
-        return tree.match(ids).length if tree else 0
 
     def plan(self, request: GenerateRequest) -> KeepPlan:
         """A whole prompt is certain: others may share it while its row still generates."""
@@ -87,21 +81,6 @@ class KVCacheManager:
             self._drop_if_empty(tree)
         return before - self.ledger.bytes
 
-    def forget(self, space: str) -> None:
-        """Drop everything of a space that is not in use right now."""
-        tree = self._trees.get(space)
-        if tree is not None:
-            tree.clear()
-            self._drop_if_empty(tree)
-
-    def clear(self) -> None:
-        for space in list(self._trees):
-            self.forget(space)
-
-    def spaces(self) -> set[str]:
-        """The spaces that hold anything."""
-        return set(self._trees)
-
     def stats(self) -> CacheStats:
         trees = self._trees.values()
         return CacheStats(
@@ -113,14 +92,6 @@ class KVCacheManager:
             evictions=self._evictions,
             evicted_tokens=self._evicted_tokens,
         )
-
-    def _tree(self, space: str) -> PrefixTree[Segment]:
-        return self._trees.setdefault(space, PrefixTree(self._clock))
-
-    def _drop_if_empty(self, tree: PrefixTree[Segment]) -> None:
-        """A thousand namespaces that come and go leave nothing behind."""
-        if not tree.tokens:
-            self._trees = {space: t for space, t in self._trees.items() if t is not tree}
 
     def _evict(self, tree: PrefixTree[Segment], leaf: Node[Segment]) -> Node[Segment] | None:
         self._evictions += 1

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator, Sequence
-from itertools import count
 from typing import Any
 
 from cachefriendly.compat_transformers import out_of_memory
@@ -19,22 +18,22 @@ from cachefriendly.store.contract import CacheStats, KeepPlan, Opened
 from cachefriendly.store.fallback_sequence import FallbackSequence
 from cachefriendly.store.run import Run, Snapshot
 from cachefriendly.store.tree import Lease, Match, Node, PrefixTree
+from cachefriendly.store.trees import TreesBySpace
 
 __all__ = ["SnapshotStore"]
 
 
-class SnapshotStore:
+class SnapshotStore(TreesBySpace[Run]):
     """Opens sequences on the longest kept state, evicts states that were not used for longest.
 
     Not thread safe: the engine thread owns it.
     """
 
     def __init__(self, budget: int, *, reuse: bool = True) -> None:
+        super().__init__()
         self.ledger = Ledger()
         self._budget = budget
         self._reuse = reuse
-        self._clock = count(1)
-        self._trees: dict[str, PrefixTree[Run]] = {}
         self._bare: Any = None  # what every state is without its tokens, where that is all of it
         self._evictions = 0
         self._evicted_tokens = 0
@@ -50,11 +49,6 @@ class SnapshotStore:
         if not named and not request.prefill_only:  # a prefill is kept at its end
             named = (max(prompt - 1, 1),)
         return KeepPlan(at=named, anywhere=False)
-
-    def lookup(self, ids: Sequence[int], space: str = "") -> int:
-        """Tokens of ``ids`` that are held, without touching anything."""
-        tree = self._trees.get(space)
-        return tree.match(ids).length if tree else 0
 
     def open(self, ids: Sequence[int], space: str = "") -> Opened[FallbackSequence]:
         """A sequence on the longest usable kept prefix of ``ids``, at most ``len(ids) - 1``."""
@@ -84,7 +78,7 @@ class SnapshotStore:
         length = sequence.length
         if not self._reuse or length == 0:
             return
-        tree = self._trees.setdefault(space, PrefixTree(self._clock))
+        tree = self._tree(space)
         parts = growing(sequence.state, length)
         whole = Run(parts, length, None, self.ledger, own=False)
         kept = tree.insert(tuple(ids[:length]), whole).nodes[-1].value
@@ -112,22 +106,6 @@ class SnapshotStore:
                 heapq.heappush(heap, (self._age(parent), id(parent), parent, tree))
             self._drop_if_empty(tree)
         return before - self.ledger.bytes
-
-    def forget(self, space: str) -> None:
-        """Drop everything of a space that is not in use right now."""
-        tree = self._trees.get(space)
-        if tree is not None:
-            tree.clear()
-            self._drop_if_empty(tree)
-
-    def clear(self) -> None:
-        """Drop everything that is not in use right now."""
-        for space in list(self._trees):
-            self.forget(space)
-
-    def spaces(self) -> set[str]:
-        """The spaces that hold anything."""
-        return set(self._trees)
 
     def stats(self) -> CacheStats:
         nodes = [node for _, node in self._nodes()]
@@ -194,7 +172,3 @@ class SnapshotStore:
         """A leaf that no sequence can start on."""
         free = node.is_leaf and not node.leases
         return free and node.value.snapshot is None and self._bare is None
-
-    def _drop_if_empty(self, tree: PrefixTree[Run]) -> None:
-        if not tree.tokens:
-            self._trees = {space: t for space, t in self._trees.items() if t is not tree}
