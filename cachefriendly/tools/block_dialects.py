@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from cachefriendly.messages import Tool, ToolCall
+from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, read_arguments, read_json
 from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_blocks import JsonBlockParser
-from cachefriendly.tools.native import NativeDialect
+from cachefriendly.tools.native import FormDialect
 from cachefriendly.tools.stream import ReplyParser
 
 __all__ = [
@@ -31,11 +31,10 @@ __all__ = [
 ]
 
 
-class BlockDialect(NativeDialect):
+class BlockDialect(FormDialect):
     """Texts as data, those of `JsonBlockParser` among them.
 
-    ``inner`` are the markers inside a call; a template that holds all texts of ``tells`` speaks
-    the dialect.
+    ``inner`` are the markers inside a call.
     """
 
     text: ClassVar[CallText]
@@ -44,7 +43,6 @@ class BlockDialect(NativeDialect):
     drops: ClassVar[tuple[str, ...]] = ()
     inner: ClassVar[tuple[str, ...]] = ()
     several: ClassVar[bool] = True
-    tells: ClassVar[tuple[str, ...]]
     reader: ClassVar[type[JsonBlockParser]] = JsonBlockParser
 
     @property
@@ -54,13 +52,6 @@ class BlockDialect(NativeDialect):
     @property
     def _written(self) -> tuple[str, ...]:
         return (*self.opens, *self.closes, *self.drops, *self.inner)
-
-    def speaks(self, template: str) -> bool:
-        return all(text in template for text in self.tells)
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of calls inside an assistant turn."""
-        return self.text.render(calls)
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from cachefriendly.messages import Tool, ToolCall
+from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, read_arguments
 from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_body import JsonBody
-from cachefriendly.tools.native import NativeDialect
+from cachefriendly.tools.native import FormDialect
 from cachefriendly.tools.stream import Reasoning, ReplyParser, held_back
 
 __all__ = ["HarmonyDialect", "HarmonyParser"]
@@ -39,7 +39,7 @@ Kind: TypeAlias = Literal["content", "reasoning", "call"]
 
 
 @dataclass(frozen=True)
-class HarmonyDialect(NativeDialect):
+class HarmonyDialect(FormDialect):
     """Channel ``analysis`` is reasoning, ``final`` and words in ``commentary`` are content.
 
     A message with a recipient is a call. The generation prompt (``<|start|>assistant``) ends
@@ -49,15 +49,10 @@ class HarmonyDialect(NativeDialect):
     reasoning: Reasoning | None = None
 
     name = "harmony"
+    tells = (START, CHANNEL, MESSAGE, CALL)
+    text = _TEXT
     structure = MARKERS
     stops = (CALL, RETURN)
-
-    def speaks(self, template: str) -> bool:
-        return all(marker in template for marker in (START, CHANNEL, MESSAGE, CALL))
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """As the model writes them, behind the header that its turn has opened."""
-        return _TEXT.render(calls)
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cachefriendly.messages import Message, Tool, ToolCall
+from cachefriendly.messages import Message, Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import read_call
 from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner
 from cachefriendly.tools.marked import MarkedParser
-from cachefriendly.tools.native import NativeDialect, tool_line
+from cachefriendly.tools.native import FormDialect, tool_line
 from cachefriendly.tools.stream import THINK, Reasoning, held_back
 
 __all__ = ["HermesDialect", "HermesParser"]
@@ -45,22 +45,17 @@ Use one such block for each call. The results come back between <tool_response> 
 </tool_response>."""
 
 
-class HermesDialect(NativeDialect):
+class HermesDialect(FormDialect):
     """Calls in ``<tool_call>``, results in ``<tool_response>``; the fallback for any template."""
 
     name = "hermes"
+    tells = ("tools", CALL_OPEN)
+    text = _TEXT
     structure = (CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE)
-
-    def speaks(self, template: str) -> bool:
-        return "tools" in template and CALL_OPEN in template
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""
         return _INTRODUCTION + "\n".join(map(tool_line, tools)) + _INSTRUCTIONS
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of calls inside an assistant turn."""
-        return _TEXT.render(calls)
 
     def render_result(self, message: Message) -> str:
         """The text of a tool result; templates without tools get it as a user turn."""

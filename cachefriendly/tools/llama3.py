@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-from cachefriendly.messages import Tool, ToolCall
-from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, read_call
 from cachefriendly.tools.call_text import CallText
-from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import json_objects
-from cachefriendly.tools.native import NativeDialect
-from cachefriendly.tools.plain_json import PlainJsonParser
+from cachefriendly.tools.plain_json import BareJsonDialect, PlainJsonParser
 from cachefriendly.tools.python_calls import read_python_calls
-from cachefriendly.tools.stream import ReplyParser, held_back
+from cachefriendly.tools.stream import held_back
 
 __all__ = ["PYTHON_TAG", "Llama3Dialect", "Llama3Parser"]
 
@@ -27,36 +23,6 @@ _TEXT = CallText(
     quoted=True,
 )
 _CODE_TOOLS = ("code_interpreter", "ipython", "python")
-
-
-class Llama3Dialect(NativeDialect):
-    """A reply is text, or one or more objects, or what stands behind the tag."""
-
-    name = "llama3"
-    structure = (PYTHON_TAG, "<|eom_id|>")
-    stops = ("<|eom_id|>",)
-
-    def speaks(self, template: str) -> bool:
-        return '"parameters": ' in template and "ipython" in template
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of calls inside an assistant turn."""
-        return _TEXT.render(calls)
-
-    def parser(
-        self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
-    ) -> ReplyParser:
-        """A parser for one reply; only objects that name one of ``tools`` are calls."""
-        return Llama3Parser(
-            id_seed=id_seed,
-            tool_names=[tool.name for tool in tools],
-            reasoning=self.reasoning,
-            reasoning_open=reasoning_open,
-        )
-
-    def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
-        """Exactly one call of one of these tools, or one or more of them when ``many``."""
-        return calls_grammar(tools, _TEXT, many=many)
 
 
 class Llama3Parser(PlainJsonParser):
@@ -108,3 +74,14 @@ def _tried(text: str) -> tuple[str, Mapping[str, Any]] | BrokenCall:
         return read_call(text)
     except BrokenCall as problem:
         return problem
+
+
+class Llama3Dialect(BareJsonDialect):
+    """A reply is text, or one or more objects, or what stands behind the tag."""
+
+    name = "llama3"
+    structure = (PYTHON_TAG, "<|eom_id|>")
+    stops = ("<|eom_id|>",)
+    tells = ('"parameters": ', "ipython")
+    text = _TEXT
+    reader = Llama3Parser

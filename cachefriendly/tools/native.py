@@ -6,14 +6,14 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.plain_text import PlainTextParser
 from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
-__all__ = ["NativeDialect", "introduction", "tool_line"]
+__all__ = ["FormDialect", "NativeDialect", "introduction", "tool_line"]
 
 _INTRODUCTION = """\
 # Tools
@@ -82,6 +82,26 @@ class NativeDialect(ABC):
     def call_id(self, call: ToolCall, index: int) -> str:
         """The id of a call, the one at ``index`` of its message, in the form the templates take."""
         return call.id
+
+
+class CallForm(Protocol):
+    """How calls are written: `CallText` and `TagText`."""
+
+    def render(self, calls: Sequence[ToolCall]) -> str: ...
+
+
+class FormDialect(NativeDialect):
+    """Calls in one form, as data. A template that holds all texts of ``tells`` speaks it."""
+
+    text: ClassVar[CallForm]
+    tells: ClassVar[tuple[str, ...]]
+
+    def speaks(self, template: str) -> bool:
+        return all(text in template for text in self.tells)
+
+    def render_calls(self, calls: Sequence[ToolCall]) -> str:
+        """The text of calls inside an assistant turn."""
+        return self.text.render(calls)
 
 
 def introduction(tools: Sequence[Tool]) -> str:

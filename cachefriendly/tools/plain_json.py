@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
-from cachefriendly.messages import Tool, ToolCall
+from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, read_call
 from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_scan import JsonScanner
-from cachefriendly.tools.native import NativeDialect, introduction
+from cachefriendly.tools.native import FormDialect, introduction
 from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
-__all__ = ["PlainJsonDialect", "PlainJsonParser"]
+__all__ = ["BareJsonDialect", "PlainJsonDialect", "PlainJsonParser"]
 
 _INSTRUCTIONS = """
 
@@ -40,27 +40,17 @@ _NEXT = re.compile(r"\s*[;,]?\s*(?=\{)")
 _TAIL = re.compile(r"\s*(?:[;,]|`{0,3})\s*")
 
 
-class PlainJsonDialect(NativeDialect):
-    """No markers; a reply is either text, or one or more calls and nothing else."""
+class BareJsonDialect(FormDialect):
+    """Calls without markers: a reply is either text, or one or more calls and nothing else."""
 
-    name = "plain_json"
-
-    def speaks(self, template: str) -> bool:
-        return all(text in template for text in ("tools", '"name"', '"parameters"'))
-
-    def describe(self, tools: Sequence[Tool]) -> str:
-        """The block for the end of a system message: the tools, one per line, in this order."""
-        return introduction(tools) + _INSTRUCTIONS
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of calls inside an assistant turn."""
-        return _TEXT.render(calls)
+    text: ClassVar[CallText]
+    reader: ClassVar[type[PlainJsonParser]]
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
-    ) -> PlainJsonParser:
+    ) -> ReplyParser:
         """A parser for one reply; only objects that name one of ``tools`` are calls."""
-        return PlainJsonParser(
+        return self.reader(
             id_seed=id_seed,
             tool_names=[tool.name for tool in tools],
             reasoning=self.reasoning,
@@ -69,7 +59,7 @@ class PlainJsonDialect(NativeDialect):
 
     def call_grammar(self, tools: Sequence[Tool], *, many: bool = False) -> GrammarSpec:
         """Exactly one call of one of these tools, or one or more of them when ``many``."""
-        return calls_grammar(tools, _TEXT, many=many)
+        return calls_grammar(tools, self.text, many=many)
 
 
 class PlainJsonParser(ReplyParser):
@@ -169,3 +159,16 @@ class PlainJsonParser(ReplyParser):
         except BrokenCall as problem:
             name = problem.name
         return name in self._names
+
+
+class PlainJsonDialect(BareJsonDialect):
+    """One JSON object with name and arguments, or several."""
+
+    name = "plain_json"
+    tells = ("tools", '"name"', '"parameters"')
+    text = _TEXT
+    reader = PlainJsonParser
+
+    def describe(self, tools: Sequence[Tool]) -> str:
+        """The block for the end of a system message: the tools, one per line, in this order."""
+        return introduction(tools) + _INSTRUCTIONS

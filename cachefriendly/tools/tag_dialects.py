@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from cachefriendly.messages import Tool, ToolCall
+from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.native import NativeDialect
+from cachefriendly.tools.native import FormDialect
 from cachefriendly.tools.stream import Reasoning, ReplyParser
 from cachefriendly.tools.tag_grammar import tagged_grammar
 from cachefriendly.tools.tag_text import TagText
@@ -23,23 +23,15 @@ __all__ = [
 ]
 
 
-class TagDialect(NativeDialect):
-    """Texts as data. ``tells``: a template that holds all of them speaks the dialect."""
+class TagDialect(FormDialect):
+    """Texts as data; arguments stand one by one between tags."""
 
     text: ClassVar[TagText]
     drops: ClassVar[tuple[str, ...]] = ()
-    tells: ClassVar[tuple[str, ...]]
 
     @property
     def markers(self) -> tuple[str, ...]:
         return (*self.text.markers, *self.drops, *super().markers)
-
-    def speaks(self, template: str) -> bool:
-        return all(text in template for text in self.tells)
-
-    def render_calls(self, calls: Sequence[ToolCall]) -> str:
-        """The text of calls inside an assistant turn."""
-        return self.text.render(calls)
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
