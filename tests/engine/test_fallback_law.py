@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import random
 from typing import Any
 
 import pytest
@@ -18,6 +17,7 @@ from cachefriendly.errors import RowFailed
 from cachefriendly.rows import GenerateRequest, RowDone
 from cachefriendly.testing import byte_tokenizer, cold_logits, embedding_counter, recorded_logits
 from tests.engine.fallback_models import fallback_model, layers_of, random_ids
+from tests.engine.talks import Talks
 
 NAMES = [
     "qwen3_next",
@@ -120,16 +120,8 @@ def corrupt(core: Any) -> None:
             node.value.snapshot.bare.layers[0].recurrent_states[0][:, 0] = 0
 
 
-class Trace:
+class Trace(Talks):
     """A few calls at a time that continue, branch, repeat, fail half way and are left early."""
-
-    def __init__(self, tokens: TokenEngine, seed: int) -> None:
-        self.tokens = tokens
-        self.random = random.Random(seed)
-        self.talks: list[tuple[int, ...]] = []
-
-    def ids(self, most: int) -> tuple[int, ...]:
-        return tuple(self.random.randrange(256) for _ in range(self.random.randint(1, most)))
 
     def next_prompt(self) -> tuple[int, ...]:
         if not self.talks or self.random.random() < 0.3:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.rows import GenerateRequest, RowDone
 from cachefriendly.testing import byte_tokenizer, cold_logits, recorded_logits, tiny_model
+from tests.engine.talks import Talks
 
 COLD: dict[str, Any] = {}
 # Every expert is used. With a choice, a router gap of 1e-7 met in 8 of these traces flipped an
@@ -34,16 +34,8 @@ def cold(name: str) -> Any:
     return COLD[name]
 
 
-class Trace:
+class Trace(Talks):
     """A few calls at a time over conversations that continue, crop, fork and are left early."""
-
-    def __init__(self, tokens: TokenEngine, seed: int) -> None:
-        self.tokens = tokens
-        self.random = random.Random(seed)
-        self.talks: list[tuple[int, ...]] = []
-
-    def ids(self, most: int) -> tuple[int, ...]:
-        return tuple(self.random.randrange(256) for _ in range(self.random.randint(1, most)))
 
     def next_prompt(self) -> tuple[int, ...]:
         if not self.talks or self.random.random() < 0.3:
