@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.call_json import BrokenCall, read_arguments, read_json
+from cachefriendly.tools.call_json import BrokenCall, as_arguments, read_arguments, read_json
 from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
 from cachefriendly.tools.grammar import calls_grammar
 from cachefriendly.tools.json_blocks import JsonBlockParser
@@ -82,11 +82,7 @@ class _ApertusParser(JsonBlockParser):
         if not isinstance(call, dict) or len(call) != 1:
             raise BrokenCall("a tool call must be a JSON object with the tool's name as its key")
         ((name, arguments),) = call.items()
-        if isinstance(arguments, str):
-            arguments = read_arguments(arguments, name)
-        if not isinstance(arguments, dict):
-            raise BrokenCall("the arguments must be a JSON object", name)
-        return name, arguments
+        return name, as_arguments(arguments, name)
 
 
 class ApertusDialect(BlockDialect):

@@ -9,7 +9,7 @@ from typing import Any
 
 from cachefriendly.messages import too_deep
 
-__all__ = ["BrokenCall", "read_arguments", "read_call", "read_json", "written_id"]
+__all__ = ["BrokenCall", "as_arguments", "read_arguments", "read_call", "read_json", "written_id"]
 
 _NAME_KEYS = ("name", "tool_name")
 _ARGUMENT_KEYS = ("arguments", "parameters")
@@ -29,8 +29,8 @@ class BrokenCall(ValueError):
 def read_call(text: str) -> tuple[str, dict[str, Any]]:
     """Name and arguments of the call in ``text``; arguments keep the order they were written in.
 
-    Arguments given as a JSON string of an object are read too, as is ``parameters`` in place of
-    ``arguments``. A call that carries nothing but a name has no arguments.
+    ``parameters`` may stand in place of ``arguments`` (`as_arguments`). A call that carries nothing
+    but a name has no arguments.
 
     Raises:
         BrokenCall: with the reason; nothing else is ever raised, whatever the text.
@@ -50,9 +50,21 @@ def read_arguments(text: str, name: str) -> dict[str, Any]:
     Raises:
         BrokenCall: with the reason; nothing else is ever raised, whatever the text.
     """
-    value = read_json(text, name) if text.strip() else {}
+    return as_arguments(read_json(text, name) if text.strip() else None, name)
+
+
+def as_arguments(value: Any, name: str) -> dict[str, Any]:
+    """The arguments that a value of JSON stands for in the call of ``name``.
+
+    Models write an object, a JSON string of one, and for none also ``null`` or an empty string.
+
+    Raises:
+        BrokenCall: it is anything else.
+    """
     if isinstance(value, str):
-        value = read_json(value, name)
+        value = read_json(value, name) if value.strip() else None
+    if value is None:
+        return {}
     if not isinstance(value, dict):
         raise BrokenCall(f"the arguments must be a JSON object, not {_kind(value)}", name)
     return value
@@ -75,12 +87,7 @@ def _arguments(call: Mapping[str, Any], name: str) -> dict[str, Any]:
         if others:
             raise BrokenCall(f'the call has no "arguments"; found {", ".join(others)}', name)
         return {}
-    value = call[key]
-    if isinstance(value, str):
-        value = read_json(value, name)
-    if not isinstance(value, dict):
-        raise BrokenCall(f'"{key}" must be a JSON object, not {_kind(value)}', name)
-    return value
+    return as_arguments(call[key], name)
 
 
 def read_json(text: str, name: str | None = None) -> Any:

@@ -25,7 +25,9 @@ RESULTS = (
     "<｜tool▁outputs▁begin｜>", "<｜tool▁outputs▁end｜>",
     "<｜tool▁output▁begin｜>", "<｜tool▁output▁end｜>",
 )  # fmt: skip
-_FENCED = re.compile(r"(?P<name>[^\n]*)\n\s*```(?:json)?\s*", re.DOTALL)
+_FENCED = re.compile(
+    r"(?P<name>[^\n]*)\n\s*```(?:json)?\s*(?P<arguments>.*?)\s*(?:```)?\s*", re.DOTALL
+)
 _FENCED_TEXT = CallText(
     begin=SECTION_OPEN,
     before_name=f"{CALL_OPEN}function{SEPARATOR}",
@@ -88,12 +90,12 @@ class DeepSeekParser(HeadedParser):
 
     def _read(self, head: str, body: str) -> tuple[str, dict[str, Any]]:
         first, separator, rest = head.partition(SEPARATOR)
-        fenced = _FENCED.fullmatch(rest)
+        fenced = _FENCED.fullmatch(rest + body)
         name = (fenced["name"] if fenced else first).strip()
         if not name:
             raise BrokenCall("the call names no tool")
         if not separator:
             raise BrokenCall(f"{SEPARATOR} is missing behind the name", name)
         if fenced:
-            return name, read_arguments(body.strip().removesuffix("```"), name)
+            return name, read_arguments(fenced["arguments"], name)
         return name, read_arguments(rest + body, name)

@@ -14,6 +14,7 @@ from cachefriendly.tools.stream import THINK, Reasoning, held_back
 __all__ = ["JsonBlockParser"]
 
 _BETWEEN = " \t\r\n,;"
+_NO_ARGUMENTS = re.compile(r'(?:null|"")\s*$')
 
 
 class JsonBlockParser(MarkedParser):
@@ -182,7 +183,10 @@ class JsonBlockParser(MarkedParser):
         return True
 
     def _read_rest(self, rest: str, *, closed: bool) -> tuple[str, dict[str, Any]]:
-        head = rest if self._phase == "head" and closed else self._head
+        head = self._head
+        if self._phase == "head":
+            nothing = _NO_ARGUMENTS.search(rest)
+            head = rest[: nothing.start()] if nothing else rest if closed else ""
         if head.strip():
             return self._read_named(head, rest[len(head) :])
         return self._read_item(rest)

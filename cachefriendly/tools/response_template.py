@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.call_json import BrokenCall, read_arguments
+from cachefriendly.tools.call_json import BrokenCall, as_arguments
 from cachefriendly.tools.dialect import Dialect, dialect_for
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import ParsedReply, Reasoning, ReplyEvent, ReplyParser
@@ -181,11 +181,7 @@ class ResponseTemplateParser(ReplyParser):
         name = function.get("name") if isinstance(function, Mapping) else None
         if not isinstance(name, str) or not name.strip():
             raise BrokenCall("the call names no tool")
-        arguments = function.get("arguments", {})
-        if isinstance(arguments, str):
-            arguments = read_arguments(arguments, name)
-        if not isinstance(arguments, Mapping):
-            raise BrokenCall("the arguments must be a JSON object", name)
+        arguments = as_arguments(function.get("arguments"), name)
         schema = self._schemas.get(name, {})
         properties = schema.get("properties", {})
         return name, {

@@ -133,11 +133,6 @@ BAD: dict[str, tuple[str, str, str]] = {
         "",
         "must be a JSON object, not an array",
     ),
-    "arguments are null": (
-        '<tool_call>{"name": "f", "arguments": null}</tool_call>',
-        "",
-        "must be a JSON object, not null",
-    ),
     "arguments under another key": (
         '<tool_call>{"name": "f", "args": {"a": 1}}</tool_call>',
         "",
