@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         RequestError,
         RowFailed,
         SchemaError,
+        StateLost,
         TemplateError,
         UnsupportedModel,
     )
@@ -69,6 +70,7 @@ __all__ = [
     "SchemaError",
     "StateDiff",
     "StateLog",
+    "StateLost",
     "TemplateError",
     "TextDelta",
     "Tool",
@@ -92,6 +94,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "RequestError",
         "RowFailed",
         "SchemaError",
+        "StateLost",
         "TemplateError",
         "UnsupportedModel",
     ),

@@ -13,6 +13,7 @@
     ├── EngineClosed                      the engine was closed, or the process forked
     ├── Cancelled                         the call was cancelled before it finished
     ├── RowFailed                         one call failed while it ran; others were not touched
+    ├── StateLost                         stored messages or state cannot be read back whole
     └── MissingExtra (ImportError)        an optional dependency; names the pip command
 
 A message names the value, the limit and the way out.
@@ -31,6 +32,7 @@ __all__ = [
     "RequestError",
     "RowFailed",
     "SchemaError",
+    "StateLost",
     "TemplateError",
     "UnsupportedModel",
 ]
@@ -78,6 +80,10 @@ class Cancelled(CacheFriendlyError):
 
 class RowFailed(CacheFriendlyError, RuntimeError):
     """One row failed inside the engine (processor, grammar, NaN logits); other rows went on."""
+
+
+class StateLost(CacheFriendlyError):
+    """Stored messages or state cannot be read back whole; nothing was changed."""
 
 
 class MissingExtra(CacheFriendlyError, ImportError):
