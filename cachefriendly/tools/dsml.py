@@ -31,7 +31,7 @@ _END = re.compile(f"{INVOKE_CLOSE}|(?={'|'.join((INVOKE_OPEN, *_BLOCK_TAGS))})")
 _HEAD = re.compile(r'\s+name="(?P<name>[^"]*)"\s*>\s*')
 _PARAMETER = re.compile(
     rf'{PARAMETER_OPEN}\s+name="(?P<key>[^"]*)"(?:\s+string="(?P<string>true|false)")?\s*>'
-    rf"(?P<value>.*?){PARAMETER_CLOSE}\s*",
+    rf"(?P<value>(?:(?!{PARAMETER_OPEN}).)*?){PARAMETER_CLOSE}\s*",
     re.DOTALL,
 )
 # What a string's schema may say for its text to be held to it outside of JSON.

@@ -20,6 +20,7 @@ from cachefriendly.tools.call_json import BrokenCall, as_arguments
 from cachefriendly.tools.dialect import Dialect, dialect_for
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import ParsedReply, Reasoning, ReplyEvent, ReplyParser
+from cachefriendly.tools.tag_dialects import TagDialect
 from cachefriendly.tools.typed import is_text, typed_value
 
 __all__ = [
@@ -302,6 +303,8 @@ def _probes(ours: NativeDialect) -> Iterator[tuple[str, str]]:
     yield "reasoning before", f"{thought}Words.\n{call}"
     yield "malformed call", call.replace("1", "1}", 1)
     yield "cut inside a call", call[: middle + 8]
+    if isinstance(ours, TagDialect):
+        yield "an argument that is not closed", call.replace(ours.text.value_end, "", 1)
     yield "a marker in a string", ours.render_calls([ToolCall("first", {"text": ours.markers[1]})])
 
 

@@ -88,6 +88,16 @@ class TagText:
         key = rf"{_loose(self.key_open)}([^<>\n]*?){_loose(self.key_end)}"
         return re.compile(rf"{key}(.*?){close}{follows}", re.DOTALL)
 
+    def swallows(self, value: str) -> bool:
+        """Whether a value as it stands begins more arguments than it ends: its own end is missing.
+
+        Text may hold whole arguments, and in a CDATA section anything.
+        """
+        if self.cdata and value.startswith(_CDATA):
+            return False
+        key = rf"{_loose(self.key_open)}[^<>\n]*?{_loose(self.key_end)}"
+        return len(re.findall(key, value)) > len(re.findall(_loose(self.value_end), value))
+
     def value(self, text: str) -> str:
         """A value without the line breaks that belong to the tags."""
         if self.key_end.endswith("\n"):

@@ -99,12 +99,12 @@ class TaggedParser(MarkedParser):
         rest = rest.removesuffix(end) if end else rest
         schema = self._schemas.get(name, {})
         properties = schema.get("properties", {})
-        arguments = {
-            found[1].strip(): typed_value(
-                self._form.value(found[2]), properties.get(found[1].strip()), schema
-            )
-            for found in self._argument.finditer(rest)
-        }
+        arguments: dict[str, Any] = {}
+        for found in self._argument.finditer(rest):
+            key, value = found[1].strip(), found[2]
+            if self._form.swallows(value):
+                raise BrokenCall(f"argument {key!r} is not closed", name)
+            arguments[key] = typed_value(self._form.value(value), properties.get(key), schema)
         if not whole or self._argument.sub("", rest).strip():
             raise BrokenCall("an argument or the call is not closed", name)
         return name, arguments

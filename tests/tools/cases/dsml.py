@@ -70,6 +70,12 @@ CASES = {
         (ADD,),
         ("malformed parameters",),
     ),
+    "parameter not closed before another": Case(
+        f"{BEGIN}{CALL.replace(f'</{T}parameter>', '', 1)}{CALL}{END}",
+        "",
+        (ADD,),
+        ("malformed parameters",),
+    ),
     "no name": Case(f"{BEGIN}{call(name='')}{END}", invalid=("names no tool",)),
     "cut off": Case(f'So:{BEGIN}<{T}invoke name="add', "So:", (), ("ended inside",)),
 }

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from cachefriendly.prefix import common_prefix
 from cachefriendly.tools.glm import GlmDialect, GlmTightDialect
 from cachefriendly.tools.qwen3_coder import Qwen3CoderDialect
 from cachefriendly.tools.tag_dialects import (
@@ -16,6 +17,7 @@ from tests.tools.driver import Case
 from tests.tools.usual import TOOLS, usual_cases
 
 THINK = ("<think>", "</think>")
+ADD = {"text": "Bern", "a": 1}
 
 
 def spelled(value: Any) -> str:
@@ -48,7 +50,27 @@ GLM = tags(
 TIGHT = tags(
     "<tool_call>NAME", "<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>", "</tool_call>"
 )
+
+
+def unclosed(write: Callable[[str, dict[str, Any]], str], close: str) -> dict[str, Case]:
+    """Arguments whose closing tag is missing, and text that only looks like it."""
+    call = write("add", ADD)
+    one, none = write("add", {"a": 1}), write("add", {})
+    argument = one[common_prefix(one, none) : one.rfind(close) + len(close)]
+    example = {"text": f"Write <{argument} there.", "a": 1}
+    return {
+        "the first argument not closed": Case(call.replace(close, "", 1), invalid=("not closed",)),
+        "a whole argument inside a text": Case(write("add", example), calls=(("add", example),)),
+    }
+
+
 QWEN_CASES = {
+    **unclosed(QWEN, "</parameter>"),
+    "an argument not closed in the first of two": Case(
+        f"{QWEN('add', ADD).replace('</parameter>', '', 1)}\n{QWEN('now', {})}",
+        calls=(("now", {}),),
+        invalid=("not closed",),
+    ),
     **usual_cases(
         QWEN,
         "\n",
@@ -93,6 +115,7 @@ QWEN_CASES = {
     ),
 }
 GLM_CASES = {
+    **unclosed(GLM, "</arg_value>"),
     **usual_cases(GLM, "\n", "<tool_call>add\n<arg_key>a</arg_key>\n</tool_call>", reasoning=THINK),
     "JSON in the tag": Case(
         '<tool_call>{"name": "add"}</tool_call>', invalid=("no name of a tool",)
@@ -101,6 +124,22 @@ GLM_CASES = {
         GLM("add", {"text": "<arg>a < b</arg>\n"}), calls=(("add", {"text": "<arg>a < b</arg>\n"}),)
     ),
 }
+HUNYUAN = tags(
+    "<tool_calls:opensource>\n<tool_call:opensource>NAME<tool_sep:opensource>\n",
+    "<arg_key:opensource>KEY</arg_key:opensource>\n"
+    "<arg_value:opensource>VALUE</arg_value:opensource>\n",
+    "</tool_call:opensource>\n</tool_calls:opensource>",
+)
+SEED = tags(
+    "<seed:tool_call>\n<function=NAME>\n",
+    "<parameter=KEY>VALUE</parameter>\n",
+    "</function>\n</seed:tool_call>",
+)
+MINIMAX = tags(
+    '<minimax:tool_call>\n<invoke name="NAME">\n',
+    '<parameter name="KEY">VALUE</parameter>\n',
+    "</invoke>\n</minimax:tool_call>",
+)
 MINICPM = tags('<function name="NAME">', '<param name="KEY">VALUE</param>', "</function>")
 
 TABLES = [
@@ -109,46 +148,39 @@ TABLES = [
     (
         GlmTightDialect(),
         TOOLS,
-        usual_cases(TIGHT, "", "<tool_call>add<arg_value>1</tool_call>", reasoning=THINK),
+        {
+            **usual_cases(TIGHT, "", "<tool_call>add<arg_value>1</tool_call>", reasoning=THINK),
+            **unclosed(TIGHT, "</arg_value>"),
+        },
     ),
     (
         HunyuanDialect(),
         TOOLS,
-        usual_cases(
-            tags(
-                "<tool_calls:opensource>\n<tool_call:opensource>NAME<tool_sep:opensource>\n",
-                "<arg_key:opensource>KEY</arg_key:opensource>\n"
-                "<arg_value:opensource>VALUE</arg_value:opensource>\n",
-                "</tool_call:opensource>\n</tool_calls:opensource>",
+        {
+            **usual_cases(
+                HUNYUAN,
+                "\n",
+                "<tool_calls:opensource>\nadd\n</tool_calls:opensource>",
+                reasoning=("<think:opensource>", "</think:opensource>"),
             ),
-            "\n",
-            "<tool_calls:opensource>\nadd\n</tool_calls:opensource>",
-            reasoning=("<think:opensource>", "</think:opensource>"),
-        ),
+            **unclosed(HUNYUAN, "</arg_value:opensource>"),
+        },
     ),
     (
         SeedDialect(),
         TOOLS,
-        usual_cases(
-            tags(
-                "<seed:tool_call>\n<function=NAME>\n",
-                "<parameter=KEY>VALUE</parameter>\n",
-                "</function>\n</seed:tool_call>",
-            ),
-            "\n",
-            "<seed:tool_call>\nadd\n</seed:tool_call>",
-        ),
+        {
+            **usual_cases(SEED, "\n", "<seed:tool_call>\nadd\n</seed:tool_call>"),
+            **unclosed(SEED, "</parameter>"),
+        },
     ),
     (
         MiniMaxDialect(),
         TOOLS,
         {
+            **unclosed(MINIMAX, "</parameter>"),
             **usual_cases(
-                tags(
-                    '<minimax:tool_call>\n<invoke name="NAME">\n',
-                    '<parameter name="KEY">VALUE</parameter>\n',
-                    "</invoke>\n</minimax:tool_call>",
-                ),
+                MINIMAX,
                 "\n",
                 '<minimax:tool_call>\n<invoke name="add"\n</minimax:tool_call>',
                 reasoning=THINK,
@@ -165,6 +197,11 @@ TABLES = [
         TOOLS,
         {
             **usual_cases(MINICPM, "\n", '<function name="add">a = 1</function>', reasoning=THINK),
+            **unclosed(MINICPM, "</param>"),
+            "an opening tag in a section": Case(
+                MINICPM("add", {"text": '<![CDATA[<param name="b">]]>'}),
+                calls=(("add", {"text": '<param name="b">'}),),
+            ),
             "markup in a section": Case(
                 MINICPM("add", {"text": "<![CDATA[<b>\n&]]>"}), calls=(("add", {"text": "<b>\n&"}),)
             ),
