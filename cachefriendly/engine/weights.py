@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -16,6 +16,8 @@ __all__ = ["WeightsWatch"]
 
 log = logging.getLogger(__name__)
 
+LOOKS = 3
+
 
 class WeightsWatch:
     """Notices that a model's weights or adapters changed since it was last asked.
@@ -25,7 +27,9 @@ class WeightsWatch:
     looks at the parameters it knows; `changed_at_all` walks the model again, so that it also
     notices parameters that were replaced or added, and samples the values. Buffers that
     checkpoints hold count as parameters (a router's bias, some quantized weights); offloaded
-    ones are the tensors that accelerate copies in for each forward. What no counter shows stays
+    ones are the tensors that accelerate copies in for each forward. The owner may add modules or
+    adapters in another thread right now: what could not be looked at counts as changed, then and
+    at the next look. What no counter shows stays
     unseen: a write behind torch's back to a few elements, a hook that changes activations (most
     hooks only look), a file of disk-offloaded weights that is written anew. After such a change
     call `Engine.clear`.
@@ -35,25 +39,38 @@ class WeightsWatch:
         self._model = model
         self._parameters: list[Tensor] = []
         self._adapter_layers: list[Any] = []
-        self._collect()
-        self._seen = self._state()
-        self._sampled = self._sample()
+        self._seen: Any = None
+        self._sampled: Any = None
+        self.changed_at_all()
 
     def changed(self) -> bool:
-        before, self._seen = self._seen, self._state()
-        return before != self._seen
+        """Of what was known at the last `changed_at_all`."""
+        return self._look(self._compare)
 
     def changed_at_all(self) -> bool:
-        """`changed`, of everything there is now. True when nobody could look: the owner may be
-        adding modules in another thread right now.
-        """
-        try:
-            self._collect()
-            before, self._sampled = self._sampled, self._sample()
-            return self.changed() or before != self._sampled
-        except RuntimeError as error:
-            log.warning("the model's weights could not be looked at: %s", error)
-            return True
+        """`changed`, of everything there is now."""
+        return self._look(self._compare_all)
+
+    def _look(self, compare: Callable[[], bool]) -> bool:
+        """A look that was disturbed is taken again: what disturbed it is over in a moment."""
+        for _ in range(LOOKS):
+            try:
+                return compare()
+            except Exception as error:  # a dictionary changed its size, a layer is half built
+                log.warning("the model's weights could not be looked at: %s", error)
+        self._seen = None
+        return True
+
+    def _compare(self) -> bool:
+        before, self._seen = self._seen, self._state()
+        return bool(before != self._seen)
+
+    def _compare_all(self) -> bool:
+        self._collect()
+        now, sampled = self._state(), self._sample()
+        before = self._seen, self._sampled
+        self._seen, self._sampled = now, sampled
+        return before != (now, sampled)
 
     def _sample(self) -> tuple[float, ...]:
         """First, middle and last element of every parameter, added up per device and dtype.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+import functools
 from typing import Any
 
 import pytest
@@ -10,7 +10,7 @@ import torch
 
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.engine.weights import WeightsWatch
+from cachefriendly.engine.weights import LOOKS, WeightsWatch
 from cachefriendly.rows import GenerateRequest
 from cachefriendly.testing import byte_tokenizer, cold_logits, recorded_logits, tiny_model
 from tests.engine.fallback_models import RECIPES, random_ids
@@ -65,26 +65,74 @@ def test_what_a_model_computes_for_itself_is_no_change() -> None:
     assert not watch.changed_at_all()
 
 
-def test_an_owner_who_adds_modules_meanwhile_ends_no_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+class Torn:
+    """A method that fails some times, as it does while another thread changes what it walks."""
+
+    def __init__(self, method: Any, times: int) -> None:
+        self.left = times
+        self._method = method
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        return functools.partial(self, owner)
+
+    def __call__(self, owner: Any, *args: Any, **kwargs: Any) -> Any:
+        if self.left:
+            self.left -= 1
+            raise RuntimeError("dictionary changed size during iteration")
+        return self._method(owner, *args, **kwargs)
+
+
+def test_a_look_that_was_disturbed_is_taken_again(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny_model("llama")
     tokens = engine(model)
-    left = threading.Event()
-    parameters = type(model).parameters
-
-    def torn(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not left.is_set():
-            left.set()
-            raise RuntimeError("dictionary changed size during iteration")
-        return parameters(self, *args, **kwargs)
-
-    first = tokens.run(request(random_ids(40, 1)))
+    ids = random_ids(40, 1) + tokens.run(request(random_ids(40, 1))).output_ids
+    torn = Torn(type(model).parameters, LOOKS - 1)
     monkeypatch.setattr(type(model), "parameters", torn)
-    again = tokens.run(request(random_ids(40, 1) + first.output_ids))
-    assert left.is_set()
-    assert again.reused_tokens == 0  # nobody knows what was seen
-    assert tokens.run(request(random_ids(40, 1) + again.output_ids)).reused_tokens >= 39
+    assert tokens.run(request(ids)).reused_tokens >= 39
+    assert torn.left == 0
+    tokens.close()
+
+
+def test_what_could_not_be_looked_at_counts_as_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny_model("llama")
+    tokens = engine(model)
+    ids = random_ids(40, 1) + tokens.run(request(random_ids(40, 1))).output_ids
+    monkeypatch.setattr(type(model), "parameters", Torn(type(model).parameters, LOOKS))
+    # Nobody knows what was there, nor what it is compared with at the next look.
+    assert [tokens.run(request(ids)).reused_tokens >= 39 for _ in range(3)] == [False, False, True]
+    tokens.close()
+
+
+class Adapter(torch.nn.Module):
+    """As far as it is looked at, a layer of peft's."""
+
+    disable_adapters = False
+    merged_adapters: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.active_adapters = ["first"]
+        self.torn = 0
+
+    @property
+    def scaling(self) -> dict[str, float]:
+        if self.torn:
+            self.torn -= 1
+            raise RuntimeError("dictionary changed size during iteration")
+        return {"first": 1.0}
+
+
+@pytest.mark.parametrize("times", [1, LOOKS, 100])
+def test_adapters_that_are_loaded_while_a_reply_is_generated_end_no_call(times: int) -> None:
+    """The look before every step meets them half way."""
+    model = tiny_model("llama")
+    model.adapter = Adapter()
+    tokens = engine(model)
+    model.adapter.torn = times
+    assert tokens.run(request(random_ids(40, 1))).sampled_tokens == 4
+    model.adapter.torn = 0
+    model.adapter.active_adapters = ["second"]
+    assert tokens.run(request(random_ids(40, 1))).reused_tokens == 0
     tokens.close()
 
 
