@@ -13,7 +13,7 @@
     ├── EngineClosed                      the engine was closed, or the process forked
     ├── Cancelled                         the call was cancelled before it finished
     ├── RowFailed                         one call failed while it ran; others were not touched
-    ├── StateLost                         stored messages or state cannot be read back whole
+    ├── StateError                        stored state cannot be read back whole, or not written
     └── MissingExtra (ImportError)        an optional dependency; names the pip command
 
 A message names the value, the limit and the way out.
@@ -32,7 +32,7 @@ __all__ = [
     "RequestError",
     "RowFailed",
     "SchemaError",
-    "StateLost",
+    "StateError",
     "TemplateError",
     "UnsupportedModel",
 ]
@@ -82,8 +82,8 @@ class RowFailed(CacheFriendlyError, RuntimeError):
     """One row failed inside the engine (processor, grammar, NaN logits); other rows went on."""
 
 
-class StateLost(CacheFriendlyError):
-    """Stored messages or state cannot be read back whole; nothing was changed."""
+class StateError(CacheFriendlyError):
+    """Stored messages or state cannot be read back whole, or not be written; nothing changed."""
 
 
 class MissingExtra(CacheFriendlyError, ImportError):

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeAlias
 
-from cachefriendly.errors import MissingExtra, StateLost
+from cachefriendly.errors import MissingExtra, StateError
 
 try:
     from langchain.agents.middleware.types import PrivateStateAttr
@@ -99,10 +99,10 @@ class DiffChannel(DeltaChannel[Any]):
         """Apply the writes that follow the full copy.
 
         Raises:
-            StateLost: there is no full copy to apply them to.
+            StateError: there is no full copy to apply them to.
         """
         if self._unsaved is not None:
-            raise StateLost(
+            raise StateError(
                 f"channel {self.key!r}: checkpoints that this thread's state is built from are "
                 f"missing ({len(writes)} writes are left, without what they follow). They were "
                 "deleted, not copied along with the newest one, or written with another channel "
@@ -120,4 +120,4 @@ def merge_turns(kept: Mapping[str, str], writes: Sequence[Mapping[str, str]]) ->
 
 
 TurnsChannel: TypeAlias = Annotated[dict[str, str], DiffChannel(merge_turns), PrivateStateAttr]
-"""The type of a private channel of exported turns: ``turns: NotRequired[TurnsChannel]`` in a schema."""
+"""A private channel of exported turns: ``turns: NotRequired[TurnsChannel]`` in a state schema."""

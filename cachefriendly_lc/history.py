@@ -2,37 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage
 
-from cachefriendly.state import StateLog
+from cachefriendly.errors import ConfigError
+from cachefriendly.messages import Message
+from cachefriendly.state import SqliteLog, StateLog
 from cachefriendly_lc.convert import message_from_langchain, message_to_langchain
 
 __all__ = ["StateDiffChatMessageHistory"]
 
 
 class StateDiffChatMessageHistory(BaseChatMessageHistory):
-    """Keeps text, tool calls and handles of each message; ids and provider metadata are dropped."""
+    """Keeps text, tool calls and handles of each message; ids and provider metadata are dropped.
 
-    def __init__(self, log: StateLog | None = None) -> None:
-        self.log = StateLog() if log is None else log
+    In memory, or with ``path`` in an SQLite file that any number of sessions, threads and
+    processes may share. Nothing is ever taken back: `clear` is an entry too, see `at`.
+
+    Args:
+        log: diffs to begin with; the history takes it over.
+        path: the file. Session names are values in it, never part of a file name.
+        session_id: which of the file's conversations this is; needed with ``path`` only.
+
+    Raises:
+        ConfigError: the arguments do not fit together, or the path cannot be used.
+        StateError: also by the methods: the file cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        log: StateLog | None = None,
+        *,
+        path: str | Path | None = None,
+        session_id: str | None = None,
+    ) -> None:
+        if path is None:
+            if session_id is not None:
+                raise ConfigError(f"session_id={session_id!r} needs path=, the file it is kept in")
+            self._log: StateLog | SqliteLog = StateLog() if log is None else log
+        elif log is not None:
+            raise ConfigError("give log= or path=, not both; the file has a log of its own")
+        elif session_id is None:
+            raise ConfigError("path= needs session_id=, the conversation's name in that file")
+        else:
+            self._log = SqliteLog(path, session_id)
+
+    @property
+    def log(self) -> StateLog:
+        """The diffs so far; a copy, changing it changes nothing here."""
+        return self._log.read() if isinstance(self._log, SqliteLog) else self._log.copy()
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """A new list: changing it changes nothing here."""
-        return [message_to_langchain(message) for message in self.log.messages]
+        return _to_langchain(self.log.messages)
+
+    def at(self, seq: int) -> list[BaseMessage]:
+        """The messages right after the diff numbered ``seq``; -1 is the empty start.
+
+        Every message added is one diff, and so is `clear`. ``len(history.log)`` counts them.
+        """
+        return _to_langchain(self.log.at(seq))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append all of them, or none when one cannot be kept."""
         converted = [message_from_langchain(m, index=i) for i, m in enumerate(messages)]
-        for message in converted:
-            self.log.add_message(message)
+
+        def add(log: StateLog) -> None:
+            for message in converted:
+                log.add_message(message)
+
+        self._append(add)
 
     def clear(self) -> None:
-        """Start over; the log still knows the earlier messages (`StateLog.at`)."""
-        self.log.clear()
+        """Start over; the log still knows the earlier messages."""
+        self._append(StateLog.clear)
+
+    def _append(self, write: Callable[[StateLog], Any]) -> None:
+        if isinstance(self._log, SqliteLog):
+            self._log.append(write)
+        else:
+            write(self._log)
 
     def to_json_lines(self) -> str:
         return self.log.to_json_lines()
@@ -40,3 +94,7 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
     @classmethod
     def from_json_lines(cls, text: str) -> StateDiffChatMessageHistory:
         return cls(StateLog.from_json_lines(text))
+
+
+def _to_langchain(messages: Sequence[Message]) -> list[BaseMessage]:
+    return [message_to_langchain(message) for message in messages]

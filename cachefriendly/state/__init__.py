@@ -6,11 +6,13 @@ from cachefriendly.state.agent import AgentState, FieldClass, field_class
 from cachefriendly.state.codec import message_from_dict, message_to_dict
 from cachefriendly.state.diff import DiffKind, StateDiff
 from cachefriendly.state.log import StateLog
+from cachefriendly.state.sqlite_log import SqliteLog
 
 __all__ = [
     "AgentState",
     "DiffKind",
     "FieldClass",
+    "SqliteLog",
     "StateDiff",
     "StateLog",
     "field_class",

@@ -12,7 +12,6 @@ from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.messages import (
     AIMessage,
     HumanMessage,
-    SystemMessage,
     ToolMessage,
     trim_messages,
 )
@@ -21,7 +20,6 @@ from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly_lc import (
     ChatCacheFriendly,
     ConversationBufferMemory,
-    StateDiffChatMessageHistory,
 )
 
 REPLY = AIMessage(
@@ -90,35 +88,6 @@ def test_export_and_import() -> None:
     assert copy.load_memory_variables({}) == memory.load_memory_variables({})
     copy.save_context({"input": "more"}, {"output": "no"})
     assert len(memory.load_memory_variables({})["history"]) == 2
-
-
-def test_bytes_per_turn_do_not_grow() -> None:
-    history = StateDiffChatMessageHistory()
-    sizes = []
-    for _ in range(200):
-        before = len(history.to_json_lines())
-        history.add_messages([HumanMessage("a question of one size"), AIMessage("an answer")])
-        sizes.append(len(history.to_json_lines()) - before)
-    assert sizes[199] - sizes[9] <= 4  # only the digits of the sequence numbers grow
-
-
-def test_history_is_all_or_nothing() -> None:
-    history = StateDiffChatMessageHistory()
-    with pytest.raises(RequestError, match="message 1: content block of type 'image'"):
-        history.add_messages([HumanMessage("x"), HumanMessage([{"type": "image"}])])
-    assert history.messages == []
-    history.add_messages([SystemMessage("s")])
-    history.messages.clear()
-    assert history.messages == [SystemMessage("s")]
-
-
-def test_time_travel() -> None:
-    history = StateDiffChatMessageHistory()
-    history.add_user_message("one")
-    history.add_ai_message("two")
-    history.clear()
-    assert history.messages == []
-    assert [m.content for m in history.log.at(1)] == ["one", "two"]
 
 
 @pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning")

@@ -11,7 +11,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Overwrite
 from typing_extensions import TypedDict
 
-from cachefriendly.errors import StateLost
+from cachefriendly.errors import StateError
 from cachefriendly_lc.delta import DiffChannel, TurnsChannel, merge_turns
 
 CONFIG: Any = {"configurable": {"thread_id": "t"}}
@@ -64,9 +64,9 @@ def test_a_cut_history_is_refused(durability: Any, kept: int) -> None:
     checkpoints = saver.storage["t"][""]
     for old in sorted(checkpoints)[:-kept]:
         del checkpoints[old]
-    with pytest.raises(StateLost, match=r"channel 'turns': checkpoints .* are missing"):
+    with pytest.raises(StateError, match=r"channel 'turns': checkpoints .* are missing"):
         graph.get_state(CONFIG)
-    with pytest.raises(StateLost):
+    with pytest.raises(StateError):
         graph.invoke({"count": 9}, CONFIG)
 
 
