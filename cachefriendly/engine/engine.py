@@ -5,13 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from transformers import PreTrainedModel
 
+from cachefriendly.compat_transformers import text_config
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.engine.call import Call, Deadline
 from cachefriendly.engine.constraint import constraint_for, parser_for, with_stops
@@ -198,10 +199,14 @@ class Engine:
         )
         return self._submit(live, request, built, row, started, deadline)
 
-    def prefill(self, request: ChatRequest) -> Call:
+    def prefill(self, request: ChatRequest, *, awaiting: Sequence[str] = ()) -> Call:
         """Forward a history and keep it, without generating: work done while a tool still runs.
 
         The result has an empty message; the next `chat` that continues this history reuses it.
+
+        Args:
+            awaiting: ids of the last assistant message's calls that have no result yet, in their
+                order. What follows the history whatever they return is forwarded too.
         """
         started = time.perf_counter()
         live = self._live()
@@ -210,6 +215,27 @@ class Engine:
         sampling = self._with_limit(request, len(built.ids), live)
         row = GenerateRequest(built.ids, sampling, request.namespace, prefill_only=True)
         return self._submit(live, request, built, row, started)
+
+    def export_turn(self, handle: str, *, namespace: str = "") -> str | None:
+        """One recorded call as compact JSON text, for a process that goes on with it later.
+
+        It holds what the call adds to the one before, so its size does not grow with the history:
+        store it with the reply, one text for each handle. None: the call is not known (any more).
+        """
+        state = self._state
+        return state.prompts.turns.export(handle, namespace) if state else None
+
+    def import_turns(self, texts: Iterable[str], *, namespace: str = "") -> int:
+        """Take what `export_turn` wrote; afterwards prompts have the exact ids of that process.
+
+        Texts may come in any order and more than once. Returns how many of them are known now.
+        One of another model, tokenizer, template or namespace, an altered or torn one, and one
+        whose earlier calls are missing is a miss: a line in the log, and its reply is tokenized
+        from its text.
+        """
+        live = self._live()
+        vocabulary = text_config(live.loaded.model).vocab_size
+        return live.prompts.turns.take(texts, namespace, vocabulary)
 
     @property
     def last_report(self) -> CacheReport | None:

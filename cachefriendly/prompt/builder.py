@@ -29,13 +29,14 @@ from cachefriendly.prompt.lengths import MessageLengths
 from cachefriendly.prompt.losses import Comparison, compare, find_losses
 from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
 from cachefriendly.prompt.policy import policy_named
-from cachefriendly.prompt.record import Record
+from cachefriendly.prompt.record import Record, content_name
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
 from cachefriendly.prompt.restore import restored, thoughts_apart
 from cachefriendly.prompt.template import check_arguments, template_source
 from cachefriendly.prompt.texts import texts_of_request
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Transcript
+from cachefriendly.prompt.turns import Turns
 from cachefriendly.request import ChatRequest
 from cachefriendly.tools.dialect import Dialect
 
@@ -44,6 +45,9 @@ __all__ = ["BuiltPrompt", "PromptBuilder"]
 
 class PromptBuilder:
     """Builds prompts and records what came of them. Thread safe.
+
+    Attributes:
+        turns: what it recorded, as text for other processes.
 
     Raises at construction:
         TemplateError: the tokenizer has no chat template, or one that does not compile.
@@ -71,6 +75,9 @@ class PromptBuilder:
         self._with_tools = self._plain
         if with_tools != plain:
             self._with_tools = PreparedTemplate(tokenizer, with_tools)
+        sources = [source.encode("utf-8", "surrogatepass") for source in (plain, with_tools)]
+        identity = digest_of(self._identity, *sources).hex()[:16]
+        self.turns = Turns(self.transcript, self.tokens, identity)
         self._window = window
         self._lengths = MessageLengths(self.tokens.count, self._plain_length)
 
@@ -313,6 +320,5 @@ def _shared_links(parent: Record | None, links: Sequence[Link]) -> int:
 
 def _handle(built: BuiltPrompt, output_ids: Sequence[int], reply_digest: bytes) -> str:
     """Named after what it stands for: equal calls have equal handles in every process."""
-    parts = (array("I", built.ids).tobytes(), array("I", output_ids).tobytes())
-    content = digest_of(built.namespace.encode("utf-8", "surrogatepass"), *parts, reply_digest)
-    return f"cf1:{built.provenance.circumstances.fingerprint[:8]}:{content.hex()}"
+    content = content_name(built.namespace, built.ids, output_ids, reply_digest)
+    return f"cf1:{built.provenance.circumstances.fingerprint[:8]}:{content}"

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
 from cachefriendly.messages import Message
 from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.digests import digest_of
 from cachefriendly.prompt.inputs import InputDigests
 
-__all__ = ["PromptBase", "Record"]
+__all__ = ["PromptBase", "Record", "content_name"]
 
 
 class PromptBase(NamedTuple):
@@ -109,3 +110,11 @@ class Record:
             del links[record.shared_links :]
             links.extend(record.links)
         return links
+
+
+def content_name(
+    namespace: str, prompt: Sequence[int], output: Sequence[int], reply_digest: bytes
+) -> str:
+    """The end of a call's handle. Equal calls have equal handles in every process."""
+    ids = (array("I", prompt).tobytes(), array("I", output).tobytes())
+    return digest_of(namespace.encode("utf-8", "surrogatepass"), *ids, reply_digest).hex()

@@ -58,6 +58,11 @@ class Transcript:
     def __len__(self) -> int:
         return len(self._by_handle)
 
+    def get(self, namespace: str, handle: str) -> Record | None:
+        """The record of that handle."""
+        with self._lock:
+            return self._by_handle.get((namespace, handle))
+
     def recognise(self, namespace: str, links: Sequence[Link]) -> Recognition:
         """Find each assistant message: by handle, else by conversation, else by content.
 
