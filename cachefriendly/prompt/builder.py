@@ -14,6 +14,7 @@ from cachefriendly.config import Clock, HistoryPolicy
 from cachefriendly.events import Loss
 from cachefriendly.messages import Message, check_conversation
 from cachefriendly.prefix import common_prefix
+from cachefriendly.prompt.awaiting import STAND_INS, certain_part, with_results
 from cachefriendly.prompt.boundaries import likely_partings
 from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
 from cachefriendly.prompt.canonical_tools import canonical_tools
@@ -108,9 +109,18 @@ class PromptBuilder:
         self.transcript.forget(namespace)
 
     def build(
-        self, request: ChatRequest, *, generation_prompt: bool = True, whole: bool = False
+        self,
+        request: ChatRequest,
+        *,
+        generation_prompt: bool = True,
+        whole: bool = False,
+        awaiting: Sequence[str] = (),
     ) -> BuiltPrompt:
         """The prompt of a request. ``generation_prompt=False``: the history only.
+
+        ``awaiting``: ids of calls of the last assistant message that have no result yet, in the
+        order in which results will stand. The prompt then goes on behind the history up to where
+        the text of the first result will begin: as far as no result can change a token.
 
         With a `ContextWindow` a history that does not fit is cut, unless it is wanted ``whole``.
         Tools are taken as they are; `cachefriendly.tools.schema.check_tools` refuses bad ones.
@@ -123,12 +133,21 @@ class PromptBuilder:
         """
         check_conversation(request.messages)
         check_arguments(request.template_arguments)
+        if awaiting:
+            return self._build_awaiting(request, awaiting)
         links = links_of(request.messages)
         build = partial(self._build, request, links, generation_prompt)
         if self._window is None or whole:
             return build(Cut.nothing(len(links)))
         lengths, head = self._lengths.of(links), self._head_length(request)
         return self._window.fit(request.messages, lengths, head, build)
+
+    def _build_awaiting(self, request: ChatRequest, awaiting: Sequence[str]) -> BuiltPrompt:
+        prompts = (
+            self.build(replace(request, messages=with_results(request.messages, awaiting, text)))
+            for text in STAND_INS
+        )
+        return certain_part(*prompts, self.tokens)
 
     def _build(
         self, request: ChatRequest, links: Sequence[Link], generation_prompt: bool, cut: Cut
