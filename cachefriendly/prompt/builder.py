@@ -143,11 +143,11 @@ class PromptBuilder:
         return self._window.fit(request.messages, lengths, head, build)
 
     def _build_awaiting(self, request: ChatRequest, awaiting: Sequence[str]) -> BuiltPrompt:
-        prompts = (
+        one, other = (
             self.build(replace(request, messages=with_results(request.messages, awaiting, text)))
             for text in STAND_INS
         )
-        return certain_part(*prompts, self.tokens)
+        return certain_part(one, other, self.tokens)
 
     def _build(
         self, request: ChatRequest, links: Sequence[Link], generation_prompt: bool, cut: Cut
