@@ -6,17 +6,18 @@ error, a closed generator or a cancelled task, cancels the call.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from langchain_core.messages import AIMessage, AIMessageChunk
+from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import run_in_executor
 
 from cachefriendly.events import ChatEvent, Finished
 from cachefriendly.request import ChatRequest
 from cachefriendly_lc.convert import chunk_from_event, last_chunk, message_from_result
+from cachefriendly_lc.listener import asked, heard
 
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call
@@ -27,19 +28,25 @@ __all__ = ["PreparedCall"]
 
 @dataclass(frozen=True, slots=True)
 class PreparedCall:
-    """A checked request with the engine that will serve it."""
+    """A checked request with the engine that will serve it, made from the messages ``source``."""
 
     engine: Engine
     request: ChatRequest
     model_name: str
     timeout: float | None = None
+    source: Sequence[BaseMessage] = ()
 
     def reply(self) -> AIMessage:
-        with self._call() as call:
+        with self._call() as call, closing(iter(call)) as events:
+            for event in events:
+                heard(event)
             return message_from_result(call.result(), model_name=self.model_name)
 
     async def areply(self) -> AIMessage:
         with await self._acall() as call:
+            async with aclosing(aiter(call)) as events:
+                async for event in events:
+                    heard(event)
             return message_from_result(await call.aresult(), model_name=self.model_name)
 
     def chunks(self) -> Generator[AIMessageChunk]:
@@ -55,13 +62,17 @@ class PreparedCall:
                     yield self._chunk(event)
 
     def _call(self) -> Call:
-        return self.engine.chat(self.request, timeout=self.timeout)
+        return asked(self)._start()
 
     async def _acall(self) -> Call:
         # Building the prompt takes milliseconds and the first call loads the model.
-        return await run_in_executor(None, self._call)
+        return await run_in_executor(None, asked(self)._start)
+
+    def _start(self) -> Call:
+        return self.engine.chat(self.request, timeout=self.timeout)
 
     def _chunk(self, event: ChatEvent) -> AIMessageChunk:
+        heard(event)
         if isinstance(event, Finished):
             return last_chunk(event.result, model_name=self.model_name)
         return chunk_from_event(event)

@@ -205,6 +205,7 @@ class ChatCacheFriendly(ScopedChatModel):
             return cast("Engine", self.engine)
         return engine_from({"model": model, "engine_config": self.engine.config})
 
+            source=messages,
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         """The pipeline's settings, then the model's own, then those of the call."""
         pipeline = pipeline_options(getattr(self.llm, "pipeline_kwargs", None))

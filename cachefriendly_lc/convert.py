@@ -43,6 +43,7 @@ __all__ = [
     "message_from_result",
     "message_to_langchain",
     "messages_from_langchain",
+    "tool_call_to_langchain",
     "usage_from_report",
 ]
 
@@ -209,10 +210,7 @@ def _ai_message(message: Message, metadata: Mapping[str, Any]) -> AIMessage:
     return AIMessage(
         content=message.content,
         name=message.name,
-        tool_calls=[
-            LCToolCall(name=c.name, args=dict(c.arguments), id=c.id, type="tool_call")
-            for c in message.tool_calls
-        ],
+        tool_calls=[tool_call_to_langchain(call) for call in message.tool_calls],
         invalid_tool_calls=[
             LCInvalidToolCall(
                 name=c.name, args=c.raw, id=c.id, error=c.error, type="invalid_tool_call"
@@ -222,6 +220,10 @@ def _ai_message(message: Message, metadata: Mapping[str, Any]) -> AIMessage:
         additional_kwargs=_reasoning_kwargs(message.reasoning),
         response_metadata={**metadata, **handle},
     )
+
+
+def tool_call_to_langchain(call: ToolCall) -> LCToolCall:
+    return LCToolCall(name=call.name, args=dict(call.arguments), id=call.id, type="tool_call")
 
 
 def _reasoning_kwargs(text: str | None) -> dict[str, Any]:

@@ -211,9 +211,14 @@ class Engine:
         started = time.perf_counter()
         live = self._live()
         check_tools(request.tools)
-        built = live.prompts.build(request, generation_prompt=False)
-        sampling = self._with_limit(request, len(built.ids), live)
-        row = GenerateRequest(built.ids, sampling, request.namespace, prefill_only=True)
+        built = live.prompts.build(request, generation_prompt=False, awaiting=awaiting)
+        row = GenerateRequest(
+            prompt_ids=built.ids,
+            sampling=self._with_limit(request, len(built.ids), live),
+            namespace=request.namespace,
+            snapshots_at=built.snapshots_at,
+            prefill_only=True,
+        )
         return self._submit(live, request, built, row, started)
 
     def export_turn(self, handle: str, *, namespace: str = "") -> str | None:

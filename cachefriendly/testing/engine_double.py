@@ -88,7 +88,7 @@ class ScriptedEngine:
         self.requests.append(request)
         return self._call(_events(reply), timeout)
 
-    def prefill(self, request: ChatRequest) -> ScriptedCall:
+    def prefill(self, request: ChatRequest, *, awaiting: Sequence[str] = ()) -> ScriptedCall:
         self._check(request)
         self.prefills.append(request)
         return self._call([_finished(Message("assistant", ""))], None)

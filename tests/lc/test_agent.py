@@ -157,15 +157,15 @@ def test_an_early_prefill_that_fails_is_logged_without_user_text(
     engine = ScriptedEngine(Message("assistant", "", (call,)), "Done.")
     model = ChatCacheFriendly(engine=engine)
 
-    def refuse(request: Any) -> Any:
+    def refuse(request: Any, *, awaiting: Any) -> Any:
         raise RequestError("cannot serve: my secret")
 
     engine.prefill = refuse  # type: ignore[method-assign]
     agent = create_agent(model, [add], middleware=[CacheFriendlyMiddleware(model)])
-    with caplog.at_level("DEBUG", logger="cachefriendly_lc.middleware"):
+    with caplog.at_level("DEBUG", logger="cachefriendly_lc"):
         done = agent.invoke({"messages": [HumanMessage("1 + 2?")]})
     assert done["messages"][-1].content == "Done."
-    assert caplog.messages == ["no early prefill: RequestError"]
+    assert caplog.messages == ["no early prefill: RequestError"] * 2  # the turn, then the result
 
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])

@@ -1,0 +1,162 @@
+"""One model call of an agent and the tool calls it led to: asked, started and prefilled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
+
+from cachefriendly.errors import CacheFriendlyError
+from cachefriendly.events import Finished, ToolCallReady
+from cachefriendly.messages import HANDLE_KEY
+from cachefriendly_lc.convert import messages_from_langchain, tool_call_to_langchain
+
+if TYPE_CHECKING:
+    from cachefriendly.engine.call import Call
+    from cachefriendly.events import ChatEvent, ChatResult
+    from cachefriendly_lc.calls import PreparedCall
+    from cachefriendly_lc.early_start import Started, Starter
+
+__all__ = ["Turn", "handle_of"]
+
+log = logging.getLogger(__name__)
+
+
+class Turn:
+    """Listens to one model call; afterwards it knows what the next prompt will begin with.
+
+    Other calls may be made inside the same model call (a middleware that asks a model which tools
+    to offer, a failed attempt that is tried again): the reply's handle says which one counts.
+    """
+
+    def __init__(self, starter: Starter | None = None) -> None:
+        self._starter = starter
+        self._asked: PreparedCall | None = None
+        self._heard: dict[str, tuple[PreparedCall, ChatResult]] = {}
+        self._call: PreparedCall | None = None
+        self._reply: tuple[BaseMessage, ...] = ()
+        self._results: dict[str, BaseMessage] = {}
+        self._prefills: list[Call] = []
+        self._lock = threading.Lock()
+
+    # While the model is called
+
+    def asks(self, call: PreparedCall) -> PreparedCall:
+        self._asked = call
+        return call
+
+    def hears(self, event: ChatEvent) -> None:
+        if isinstance(event, ToolCallReady) and self._starter is not None:
+            self._starter.start(tool_call_to_langchain(event.call))
+        elif isinstance(event, Finished) and self._asked is not None:
+            self._heard[event.result.message.handle or ""] = (self._asked, event.result)
+
+    # When its reply is there
+
+    def closes(self, reply: Sequence[BaseMessage]) -> ChatResult | None:
+        """The model node is about to return ``reply``; what the engine said of it, if it made it.
+
+        Started tools that the reply does not ask for are cancelled.
+        """
+        asked = _tool_calls(reply)
+        self.cancel_all_but(asked)
+        call, result = self._heard.get(handle_of(reply) or "", (None, None))
+        self._heard.clear()
+        self._call, self._reply = call, tuple(reply)
+        self._results = {
+            message.tool_call_id: message for message in reply if isinstance(message, ToolMessage)
+        }
+        if call is not None and asked:
+            self._prefill()
+        return result
+
+    def cancel_all_but(self, call_ids: Sequence[str] = ()) -> None:
+        if self._starter is not None:
+            self._starter.cancel_all_but(call_ids)
+
+    # While tools run
+
+    def claim(self, call_id: str) -> Started | None:
+        return self._starter.claim(call_id) if self._starter is not None else None
+
+    def returns(self, result: Any) -> None:
+        """A tool's result is known: prefill up to the first call that is still open."""
+        if not isinstance(result, ToolMessage) or self._call is None:
+            return
+        with self._lock:
+            before = len(self._known())
+            self._results[result.tool_call_id] = result
+            if len(self._known()) > before:
+                self._prefill()
+
+    def _known(self) -> list[BaseMessage]:
+        """Results that no open call precedes, in the order of their calls: LangGraph's order."""
+        known = []
+        for call_id in _tool_calls(self._reply):
+            if call_id not in self._results:
+                break
+            known.append(self._results[call_id])
+        return known
+
+    def _prefill(self) -> None:
+        """Forward what the next prompt begins with, whatever the open calls return."""
+        call, known = self._call, self._known()
+        if call is None or _invalid(self._reply):
+            return  # LangGraph puts error messages behind invalid calls; their place is its own
+        answered = [message for message in self._reply if not isinstance(message, ToolMessage)]
+        try:
+            told = messages_from_langchain([*answered, *known])
+            request = replace(call.request, messages=(*call.request.messages, *told))
+            awaiting = tuple(_tool_calls(self._reply)[len(known) :])
+            self._prefills.append(call.engine.prefill(request, awaiting=awaiting))
+        except CacheFriendlyError as error:
+            # Only the kind of error: its text may quote what the user wrote.
+            log.debug("no early prefill: %s", type(error).__name__)
+
+    # When the next call is made
+
+    def settle(self) -> None:
+        """Wait for the prefills: the next call needs these tokens anyway."""
+        for prefill in self._taken():
+            try:
+                prefill.result()
+            except CacheFriendlyError as error:
+                log.debug("an early prefill was lost: %s", type(error).__name__)
+
+    async def asettle(self) -> None:
+        for prefill in self._taken():
+            try:
+                await prefill.aresult()
+            except CacheFriendlyError as error:
+                log.debug("an early prefill was lost: %s", type(error).__name__)
+
+    def _taken(self) -> list[Call]:
+        with self._lock:
+            prefills, self._prefills = self._prefills, []
+        return prefills
+
+
+def handle_of(reply: Sequence[BaseMessage]) -> str | None:
+    """The handle of the assistant message in a reply."""
+    for message in reply:
+        if isinstance(message, AIMessage):
+            handle = message.response_metadata.get(HANDLE_KEY)
+            return handle if isinstance(handle, str) else None
+    return None
+
+
+def _tool_calls(reply: Sequence[BaseMessage]) -> list[str]:
+    return [
+        call["id"] or ""
+        for message in reply
+        if isinstance(message, AIMessage)
+        for call in message.tool_calls
+    ]
+
+
+def _invalid(reply: Sequence[BaseMessage]) -> bool:
+    return any(isinstance(m, AIMessage) and m.invalid_tool_calls for m in reply)
