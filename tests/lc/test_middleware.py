@@ -1,0 +1,114 @@
+"""While tools run, the next prompt is forwarded as far as it is certain, and no token twice."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import permutations
+from typing import Any
+
+import pytest
+from langchain_core.tools import StructuredTool
+
+from cachefriendly import Engine
+from cachefriendly.testing import (
+    EmbeddingCount,
+    byte_tokenizer,
+    embedding_counter,
+    scripted_replies,
+    templates,
+    tiny_model,
+)
+from cachefriendly.testing.tokenizer import END_ID
+from tests.lc.early import FORMS, agent_of, run
+from tests.lc.usage import forwarded_for, held_after
+
+TOKENIZER = byte_tokenizer(templates.NATIVE_TOOLS)
+ORDERS = [order for count in (1, 2, 3) for order in permutations(range(count))]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with Engine(tiny_model("llama"), TOKENIZER) as tiny:
+        yield tiny
+
+
+@pytest.fixture
+def embedded(engine: Engine) -> Iterator[EmbeddingCount]:
+    engine.clear()
+    with embedding_counter(engine.model) as count:
+        yield count
+
+
+def ids_of(text: str) -> list[int]:
+    return [*TOKENIZER(text).input_ids, END_ID]
+
+
+def calls_text(count: int) -> str:
+    call = '<tool_call>\n{{"name": "tool{}", "arguments": {{"text": "x"}}}}\n</tool_call>'
+    return "\n".join(call.format(number) for number in range(count))
+
+
+def tools_ending_in(order: tuple[int, ...]) -> list[StructuredTool]:
+    """Tools of which each one waits for the one that shall end before it."""
+    ended = [threading.Event() for _ in order]
+
+    def tool(number: int) -> StructuredTool:
+        place = order.index(number)
+
+        def work(text: str) -> str:
+            assert place == 0 or ended[order[place - 1]].wait(10)
+            ended[number].set()
+            return f"result {number} of {text}"
+
+        return StructuredTool.from_function(work, name=f"tool{number}", description="Works.")
+
+    return [tool(number) for number in range(len(order))]
+
+
+@pytest.mark.parametrize("order", ORDERS, ids=str)
+@pytest.mark.parametrize("early", [False, True], ids=["ordinary", "early"])
+async def test_scaffold_and_results_are_forwarded_exactly_once(
+    engine: Engine, embedded: EmbeddingCount, order: tuple[int, ...], early: bool
+) -> None:
+    tools = tools_ending_in(order)
+    agent = agent_of(engine, tools, early=tools if early else ())
+    config = {"configurable": {"thread_id": f"{order} {early}", "cache_namespace": str(order)}}
+    with scripted_replies(ids_of(calls_text(len(order))), ids_of("Done.")):
+        _, asked, *results, answered = await run(agent, "invoke", config)
+    assert [m.content for m in results] == [f"result {n} of x" for n in range(len(order))]
+    report = engine.last_report
+    assert report is not None
+    new = report.prompt_tokens - held_after(asked)  # type: ignore[arg-type]
+    assert report.prefilled_tokens + report.background_prefilled_tokens == new
+    assert embedded.tokens == forwarded_for(asked) + new + report.generated_tokens - 1  # type: ignore[arg-type]
+    assert report.prefilled_tokens == len(ids_of("<|im_start|>assistant\n")) - 1
+    assert report.losses == ()
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_the_turn_is_closed_and_the_tool_header_written_while_the_tool_runs(
+    engine: Engine, embedded: EmbeddingCount, form: str
+) -> None:
+    seen: list[tuple[int, ...]] = []
+
+    def work(text: str) -> str:
+        _until(lambda: embedded.ids[-1][-len(header) :] == header)
+        seen.extend(embedded.ids[-1:])
+        return text
+
+    header = tuple(ids_of("\n<|im_start|>tool\n<tool_response>\n")[:-1])
+    tool = StructuredTool.from_function(work, name="tool0", description="Works.")
+    config = {"configurable": {"thread_id": form, "cache_namespace": form}}
+    with scripted_replies(ids_of(calls_text(1)), ids_of("Done.")):
+        await run(agent_of(engine, [tool]), form, config)
+    assert [ids[-len(header) :] for ids in seen] == [header]
+
+
+def _until(condition: Any, timeout: float = 10) -> None:
+    moment = threading.Event()
+    for _ in range(int(timeout / 0.01)):
+        if condition():
+            return
+        moment.wait(0.01)
+    raise AssertionError("it never happened")
