@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import aclosing, closing
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
@@ -35,7 +36,7 @@ from cachefriendly_lc.settings import (
     constructor_options,
     generation_layers,
 )
-from cachefriendly_lc.source import LOAD_OPTIONS, engine_from, pipeline_options
+from cachefriendly_lc.source import LOAD_OPTIONS, pipeline_options, source_from
 from cachefriendly_lc.structured import StructuredMethod, structured_model
 from cachefriendly_lc.tools import ToolLike, openai_tools, response_schema
 
@@ -55,6 +56,8 @@ class ChatCacheFriendly(ScopedChatModel):
 
     llm: Any = Field(default=None, exclude=True, repr=False)
     engine: Any = Field(default=None, exclude=True, repr=False)
+    engine_source: Any = Field(default=None, exclude=True, repr=False)
+    """Set by the constructor: what the engine was opened for. Copies share it."""
     engine_config: EngineConfig | None = Field(default=None, exclude=True, repr=False)
     tokenizer: Any = Field(default=None, exclude=True, repr=False)
     """A tokenizer, path or hub id, used instead of the pipeline's or the checkpoint's own."""
@@ -79,7 +82,8 @@ class ChatCacheFriendly(ScopedChatModel):
 
     def __init__(self, **options: Any) -> None:
         given = constructor_options(options, type(self).model_fields)
-        given["engine"] = engine_from(given)
+        given["engine_source"] = source = source_from(given)
+        given["engine"] = source.engine
         super().__init__(**given)
         self._sampling({})  # refuses unusable settings now, not at the first call
         check_timeout(self.timeout)
@@ -118,6 +122,11 @@ class ChatCacheFriendly(ScopedChatModel):
         memo.update({id(shared): shared for shared in (self.engine, self.llm, self.tokenizer)})
         return super().__deepcopy__(memo)
 
+    def __getstate__(self) -> dict[Any, Any]:
+        """For pickle: by name. `TypeError` where it would copy weights."""
+        self.engine_source.__reduce__()
+        return super().__getstate__()
+
     # What the model says about itself
 
     @property
@@ -135,10 +144,16 @@ class ChatCacheFriendly(ScopedChatModel):
     @property
     def _identifying_params(self) -> Mapping[str, Any]:
         """Enters the key of LangChain's reply cache: whatever may change a reply, and isolation."""
-        names = (*sorted(GENERATION_NAMES), "generation_kwargs", "model_kwargs")
-        names += ("template_arguments",)
-        settings = {name: getattr(self, name) for name in names}
-        return {"model_name": self.model_name, "cache_namespace": self._namespace({}), **settings}
+        config = self.engine.config
+        return {
+            "model_name": self.model_name,
+            "cache_namespace": self._namespace({}),
+            **asdict(self._sampling({})),
+            "model_kwargs": self.model_kwargs,
+            "template": getattr(self.tokenizer, "chat_template", None),
+            "template_arguments": self.template_arguments,
+            "prompts": (config.history, config.overflow, config.context_window, config.clock),
+        }
 
     def _resolve_model_profile(self) -> ModelProfile | None:
         return profile_of(self.engine)
@@ -197,15 +212,15 @@ class ChatCacheFriendly(ScopedChatModel):
             request,
             model_name=options.get("model") or self.model_name,
             timeout=check_timeout(options.get("timeout", self.timeout)),
+            source=messages,
         )
 
     def _engine(self, model: str | None) -> Engine:
         """The engine for a per-call ``model``; equal checkpoints share one."""
         if model is None or model in (self.model, self.engine.model_name):
             return cast("Engine", self.engine)
-        return engine_from({"model": model, "engine_config": self.engine.config})
+        return cast("Engine", self.engine_source.other(model))
 
-            source=messages,
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         """The pipeline's settings, then the model's own, then those of the call."""
         pipeline = pipeline_options(getattr(self.llm, "pipeline_kwargs", None))

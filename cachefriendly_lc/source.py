@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,7 +14,7 @@ from cachefriendly.options import first_given
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
 
-__all__ = ["LOAD_OPTIONS", "engine_from", "pipeline_options"]
+__all__ = ["LOAD_OPTIONS", "EngineSource", "engine_from", "pipeline_options", "source_from"]
 
 LOAD_OPTIONS: Final = frozenset(
     {
@@ -38,6 +39,66 @@ LOAD_OPTIONS: Final = frozenset(
 """What `model_kwargs` may say about loading a checkpoint; the rest of it is generation."""
 
 
+_NAMES: Final = ("llm", "model", "tokenizer", "engine_config", "model_kwargs")
+
+
+class EngineSource:
+    """What a chat model and all its copies share: an engine, and the arguments it was opened for.
+
+    LangChain copies a model by calling its class with every field of the original, the opened
+    engine among them (``configurable_fields``).
+    """
+
+    def __init__(self, engine: Engine, names: Mapping[str, Any]) -> None:
+        self.engine = engine
+        self.names = dict(names)
+        self._lock = threading.Lock()
+        self._others: dict[str, Engine] = {}
+
+    def other(self, model: str) -> Engine:
+        """The engine of another checkpoint that a call names, held as long as this source is."""
+        options = {"model": model, "engine_config": self.engine.config}
+        with self._lock:
+            engine = self._others[model] = engine_from(options)
+            return engine
+
+    def __copy__(self) -> EngineSource:
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> EngineSource:
+        return self
+
+    def __reduce__(self) -> Any:
+        """By names. Refused where weights would be copied."""
+        for name in ("llm", "tokenizer"):
+            if not isinstance(self.names[name], str | None):
+                raise TypeError(
+                    f"a chat model with {name}= (a loaded object) cannot be pickled; give model= "
+                    "(a path or hub id), or build it in the process that uses it"
+                )
+        return EngineSource, (self.engine, self.names)
+
+
+def source_from(options: Mapping[str, Any]) -> EngineSource:
+    """The source that constructor options name; for a copy, that of the original.
+
+    Raises:
+        ConfigError: as `engine_from`.
+    """
+    names = {name: options.get(name) for name in _NAMES}
+    names["model_kwargs"] = _load_options(options)
+    known: EngineSource | None = options.get("engine_source")
+    if known is None or options.get("engine") is not known.engine:
+        return EngineSource(engine_from(options), names)
+    changed = {name for name in _NAMES if names[name] != known.names[name]}
+    if not changed:
+        return known
+    dropped = {"engine", "llm"} if "model" in changed and "llm" not in changed else {"engine"}
+    rest = {name: value for name, value in options.items() if name not in dropped}
+    rest["engine_config"] = first_given(rest.get("engine_config"), known.engine.config)
+    return EngineSource(engine_from(rest), names)
+
+
 def engine_from(options: Mapping[str, Any]) -> Engine:
     """The engine that constructor options name.
 
@@ -48,7 +109,7 @@ def engine_from(options: Mapping[str, Any]) -> Engine:
         ConfigError: no source is given, the given one is unusable, or load options meet a
             model that is loaded already.
     """
-    load = {k: v for k, v in (options.get("model_kwargs") or {}).items() if k in LOAD_OPTIONS}
+    load = _load_options(options)
     engine, llm = options.get("engine"), options.get("llm")
     if load and (engine is not None or llm is not None):
         raise ConfigError(f"model_kwargs {min(load)!r} cannot change a loaded model")
@@ -65,6 +126,10 @@ def engine_from(options: Mapping[str, Any]) -> Engine:
         model_kwargs=load,
         config=options.get("engine_config") or EngineConfig(),
     ).open()
+
+
+def _load_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in (options.get("model_kwargs") or {}).items() if k in LOAD_OPTIONS}
 
 
 def _pipeline_parts(llm: Any) -> tuple[Any, Any]:

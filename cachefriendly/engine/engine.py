@@ -95,7 +95,10 @@ class Engine:
         )
         source = ModelSource(str(model), tokenizer, gguf_file, dtype, places)
         source.check_path()
-        config = config or EngineConfig()
+        return cls._named(source, config or EngineConfig())
+
+    @classmethod
+    def _named(cls, source: ModelSource, config: EngineConfig) -> Engine:
         with _SHARED_LOCK:
             engine = _SHARED.get((source, config))
             if engine is None or engine._closed:
@@ -300,7 +303,13 @@ class Engine:
         return self  # frameworks copy models freely; weights and keys exist once
 
     def __reduce__(self) -> Any:
-        raise TypeError("an Engine cannot be pickled; build it in the process that uses it")
+        """By name: in this process the open engine, elsewhere one that loads when it is needed."""
+        if isinstance(self._source, ModelSource):
+            return Engine._named, (self._source, self.config)
+        raise TypeError(
+            "an Engine over loaded objects cannot be pickled; build it in the process that uses "
+            "it, or open it with Engine.from_pretrained"
+        )
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "loaded" if self._state else "not loaded"

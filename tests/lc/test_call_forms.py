@@ -14,7 +14,7 @@ from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.messages import AIMessage
 from langchain_core.prompts import ChatPromptTemplate
-from langchain_core.runnables import ConfigurableField, RunnableLambda
+from langchain_core.runnables import RunnableLambda
 from pydantic import BaseModel, ValidationError
 
 from cachefriendly.config import Sampling
@@ -270,9 +270,6 @@ def test_copies_share_the_engine(model: ChatCacheFriendly, engine: ScriptedEngin
     assert twin.engine is engine
     assert twin.llm is llm
     assert model.model_copy().engine is engine
-    configured = model.configurable_fields(temperature=ConfigurableField(id="t"))
-    configured.invoke("hi", {"configurable": {"t": 0.25}})
-    assert engine.requests[0].sampling.temperature == 0.25
 
 
 def test_nothing_of_the_engine_is_traced(model: ChatCacheFriendly) -> None:
