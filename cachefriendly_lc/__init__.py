@@ -1,7 +1,7 @@
 """LangChain on a live KV cache: `ChatCacheFriendly` and what belongs to it.
 
 Names are loaded when first used: the chat model needs langchain-core only, the memories need
-langchain-classic and the middleware needs langchain.
+langchain-classic, the middleware and the agent state need langchain.
 """
 
 from __future__ import annotations
@@ -15,14 +15,28 @@ from cachefriendly.errors import MissingExtra
 if TYPE_CHECKING:
     from cachefriendly_lc.chat_model import ChatCacheFriendly, ChatHuggingFace
     from cachefriendly_lc.history import StateDiffChatMessageHistory
-    from cachefriendly_lc.memory import ConversationBufferMemory
+    from cachefriendly_lc.memory import (
+        ConversationBufferMemory,
+        ConversationBufferWindowMemory,
+    )
+    from cachefriendly_lc.memory_summary import (
+        ConversationSummaryBufferMemory,
+        ConversationSummaryMemory,
+    )
+    from cachefriendly_lc.memory_tokens import ConversationTokenBufferMemory
     from cachefriendly_lc.middleware import CacheFriendlyMiddleware
+    from cachefriendly_lc.state import StateDiffAgentState
 
 __all__ = [
     "CacheFriendlyMiddleware",
     "ChatCacheFriendly",
     "ChatHuggingFace",
     "ConversationBufferMemory",
+    "ConversationBufferWindowMemory",
+    "ConversationSummaryBufferMemory",
+    "ConversationSummaryMemory",
+    "ConversationTokenBufferMemory",
+    "StateDiffAgentState",
     "StateDiffChatMessageHistory",
 ]
 
@@ -31,6 +45,11 @@ _HOME = {
     "ChatCacheFriendly": "chat_model",
     "ChatHuggingFace": "chat_model",
     "ConversationBufferMemory": "memory",
+    "ConversationBufferWindowMemory": "memory",
+    "ConversationSummaryBufferMemory": "memory_summary",
+    "ConversationSummaryMemory": "memory_summary",
+    "ConversationTokenBufferMemory": "memory_tokens",
+    "StateDiffAgentState": "state",
     "StateDiffChatMessageHistory": "history",
 }
 

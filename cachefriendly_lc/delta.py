@@ -16,10 +16,13 @@ from cachefriendly.errors import MissingExtra, StateError
 try:
     from langchain.agents.middleware.types import PrivateStateAttr
     from langgraph.channels.delta import DeltaChannel
+
+    # By identity: LangGraph gives every message that this very reducer will see an id first.
+    from langgraph.graph.message import _messages_delta_reducer as messages_reducer
 except ImportError as error:
     raise MissingExtra("langchain", "agents") from error
 
-__all__ = ["DiffChannel", "TurnsChannel", "merge_turns"]
+__all__ = ["DiffChannel", "TurnsChannel", "merge_turns", "messages_reducer"]
 
 _DISTANCE = 100
 """Smallest distance of full copies, in updates; LangGraph's own default."""

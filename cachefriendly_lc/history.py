@@ -14,7 +14,10 @@ from cachefriendly.messages import Message
 from cachefriendly.state import SqliteLog, StateLog
 from cachefriendly_lc.convert import message_from_langchain, message_to_langchain
 
-__all__ = ["StateDiffChatMessageHistory"]
+__all__ = ["SUMMARY_NAME", "StateDiffChatMessageHistory"]
+
+SUMMARY_NAME = "cachefriendly_summary"
+"""Name of the system message that stands for messages left out."""
 
 
 class StateDiffChatMessageHistory(BaseChatMessageHistory):
@@ -81,6 +84,26 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
     def clear(self) -> None:
         """Start over; the log still knows the earlier messages."""
         self._append(StateLog.clear)
+
+    def leave_out(self, oldest: Sequence[BaseMessage], *, summary: str | None = None) -> bool:
+        """From now on without ``oldest``, with ``summary`` in their place; the log keeps them.
+
+        The summary comes back as a system message named `SUMMARY_NAME`. False, and nothing
+        changes, when these are not the oldest messages any more: somebody else was faster.
+        """
+        expected = tuple(message_from_langchain(m, index=i) for i, m in enumerate(oldest))
+        done: list[bool] = []
+
+        def replace(log: StateLog) -> None:
+            done.append(log.messages[: len(expected)] == expected)
+            if done[-1] and summary is not None:
+                log.summarize(len(expected), Message("system", summary, name=SUMMARY_NAME))
+            elif done[-1]:
+                for _ in expected:
+                    log.remove_message(0)
+
+        self._append(replace)
+        return done[-1]
 
     def _append(self, write: Callable[[StateLog], Any]) -> None:
         if isinstance(self._log, SqliteLog):

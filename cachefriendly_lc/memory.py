@@ -2,69 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from langchain_core.messages import BaseMessage, get_buffer_string
 
-from langchain_core.chat_history import BaseChatMessageHistory
-from langchain_core.messages import AIMessage, BaseMessage, HumanMessage
-from pydantic import Field
+from cachefriendly_lc.memory_base import StateDiffMemory, newest_spoken, spoken, stock
 
-from cachefriendly.errors import ConfigError, MissingExtra, RequestError
-from cachefriendly_lc.history import StateDiffChatMessageHistory
-
-try:
-    from langchain_classic.memory import ConversationBufferMemory as _ConversationBufferMemory
-except ImportError as error:
-    raise MissingExtra("langchain-classic", "agents") from error
-
-__all__ = ["ConversationBufferMemory"]
+__all__ = ["ConversationBufferMemory", "ConversationBufferWindowMemory"]
 
 
-class ConversationBufferMemory(_ConversationBufferMemory):
-    """`langchain_classic.memory.ConversationBufferMemory` whose history is a log of state diffs.
+class ConversationBufferMemory(StateDiffMemory, stock.ConversationBufferMemory):
+    """`langchain_classic.memory.ConversationBufferMemory`: the whole conversation."""
 
-    ``save_context`` takes text as before, and messages: an `AIMessage` keeps its tool calls and
-    its handle, a list keeps the whole turn with its tool results.
+    def _buffer_as_str(self, messages: list[BaseMessage]) -> str:
+        return super()._buffer_as_str(spoken(messages))
+
+
+class ConversationBufferWindowMemory(StateDiffMemory, stock.ConversationBufferWindowMemory):
+    """`langchain_classic.memory.ConversationBufferWindowMemory`: the newest ``k`` turns.
+
+    Exactly ``k``, so from turn k + 1 on every prompt loses its oldest turn, and with it the keys
+    of everything behind: a `ConversationTokenBufferMemory` drops many turns at once instead.
     """
 
-    chat_memory: BaseChatMessageHistory = Field(default_factory=StateDiffChatMessageHistory)
+    @property
+    def buffer_as_messages(self) -> list[BaseMessage]:
+        return newest_spoken(self.chat_memory.messages, 2 * self.k)
 
-    def save_context(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        self.chat_memory.add_messages(self._turn(inputs, outputs))
-
-    async def asave_context(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> None:
-        await self.chat_memory.aadd_messages(self._turn(inputs, outputs))
-
-    def _turn(self, inputs: dict[str, Any], outputs: dict[str, Any]) -> list[BaseMessage]:
-        asked, answered = self._get_input_output(inputs, outputs)
-        return [
-            *_as_messages(asked, HumanMessage, "input"),
-            *_as_messages(answered, AIMessage, "output"),
-        ]
-
-    def to_json_lines(self) -> str:
-        """The memory as JSON lines, one per diff."""
-        if not isinstance(self.chat_memory, StateDiffChatMessageHistory):
-            raise ConfigError(
-                f"chat_memory is {type(self.chat_memory).__name__}; only a "
-                "StateDiffChatMessageHistory exports its diffs"
-            )
-        return self.chat_memory.to_json_lines()
-
-    @classmethod
-    def from_json_lines(cls, text: str, **options: Any) -> ConversationBufferMemory:
-        """Inverse of `to_json_lines`; ``options`` are those of the constructor."""
-        return cls(chat_memory=StateDiffChatMessageHistory.from_json_lines(text), **options)
-
-
-def _as_messages(value: Any, kind: type[BaseMessage], what: str) -> Sequence[BaseMessage]:
-    if isinstance(value, str):
-        return [kind(content=value)]
-    if isinstance(value, BaseMessage):
-        return [value]
-    if isinstance(value, list) and value and all(isinstance(m, BaseMessage) for m in value):
-        return value
-    raise RequestError(
-        f"{what} of save_context is {type(value).__name__}; give a string, a message or a list "
-        "of messages"
-    )
+    @property
+    def buffer_as_str(self) -> str:
+        return get_buffer_string(
+            spoken(self.buffer_as_messages),
+            human_prefix=self.human_prefix,
+            ai_prefix=self.ai_prefix,
+        )

@@ -14,6 +14,11 @@ NAMES = {
     "ChatCacheFriendly",
     "ChatHuggingFace",
     "ConversationBufferMemory",
+    "ConversationBufferWindowMemory",
+    "ConversationSummaryBufferMemory",
+    "ConversationSummaryMemory",
+    "ConversationTokenBufferMemory",
+    "StateDiffAgentState",
     "StateDiffChatMessageHistory",
 }
 

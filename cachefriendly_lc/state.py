@@ -1,0 +1,28 @@
+"""`StateDiffAgentState`: an agent's messages stored as what each step added."""
+
+from __future__ import annotations
+
+from typing import Annotated, Required
+
+from langchain_core.messages import AnyMessage
+
+from cachefriendly_lc.delta import DiffChannel, messages_reducer
+
+# Behind delta, which says what to install when it is missing.
+from langchain.agents.middleware.types import AgentState, ResponseT  # isort: skip
+
+__all__ = ["StateDiffAgentState"]
+
+
+class StateDiffAgentState(AgentState[ResponseT]):
+    """For ``create_agent(state_schema=...)``, and to be subclassed with fields of your own.
+
+    A step costs the bytes of its own messages, not those of the conversation so far. Messages are
+    merged as with LangGraph's ``add_messages``, with one difference of LangGraph's own reducer
+    for such channels: removing a message that is not there is no error.
+
+    Any checkpoint saver that copies or prunes threads must keep the checkpoints that a thread's
+    state is built from. One that does not is found out at the next read (`StateError`).
+    """
+
+    messages: Required[Annotated[list[AnyMessage], DiffChannel(messages_reducer)]]
