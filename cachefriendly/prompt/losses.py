@@ -13,11 +13,12 @@ from cachefriendly.prompt.compose import Rewrite
 from cachefriendly.prompt.departure import Departure, excerpts
 from cachefriendly.prompt.overflow import CutMoved
 from cachefriendly.prompt.record import Record
+from cachefriendly.prompt.volatile import volatile_value
 
 __all__ = ["Comparison", "compare", "find_losses"]
 
 _INPUTS = (
-    (MissReason.SYSTEM_CHANGED, "system", "keep volatile values out of the system message"),
+    (MissReason.SYSTEM_CHANGED, "system", "send the same system message in every call"),
     (MissReason.TOOLS_CHANGED, "tools", "offer the same tools in every call of a conversation"),
     (MissReason.ARGUMENTS_CHANGED, "template_arguments", "keep them equal within a conversation"),
     (MissReason.ARGUMENTS_CHANGED, "clock", "use clock='session' to freeze the time it prints"),
@@ -71,10 +72,38 @@ def _input_losses(
     before, after = _where_they_part(compared, decode)
     changed = [old != new for old, new in zip(previous.inputs, now.inputs, strict=True)]
     changed.append(now.prints_time and previous.moment != now.moment)
-    return [
+    losses = [
         Loss(reason, 0, kept, field=field, before=before, after=after, fix=fix)
         for reason, field, fix in compress(_INPUTS, changed)
     ]
+    if losses and losses[0].reason is MissReason.SYSTEM_CHANGED:
+        losses[:1] = _system_losses(compared, now, losses[0])
+    return losses
+
+
+def _system_losses(compared: Comparison, now: Circumstances, changed: Loss) -> list[Loss]:
+    """A volatile value, where the system messages first differ in one, and whatever else changed.
+
+    Messages that came or went are no volatile value.
+    """
+    old = [link.message.content for link in compared.record.conversation() if not link.counts]
+    new = [(i, link.message.content) for i, link in enumerate(now.links) if not link.counts]
+    differing = [(i, a, b) for a, (i, b) in zip(old, new, strict=False) if a != b]
+    if len(old) != len(new) or not differing:
+        return [changed]
+    index, before, after = differing[0]
+    value = volatile_value(before, after)
+    if value is None:
+        return [changed]
+    loss = replace(
+        changed,
+        reason=MissReason.VOLATILE_FIELD,
+        message_index=index,
+        before=value.before,
+        after=value.after,
+        fix=f"leave the {value.kind} out of the system message, or bind it late (AnchoredPrompt)",
+    )
+    return [loss] if value.alone and len(differing) == 1 else [loss, changed]
 
 
 def _rewrite_losses(rewrites: Sequence[Rewrite], kept: int) -> list[Loss]:

@@ -397,14 +397,14 @@ async def test_case_24_a_cancelled_task(demo_engine: Engine, demo_model: Any) ->
 
 
 def test_case_10_a_timestamp_in_the_system_prompt_is_shown(demo_engine: Engine) -> None:
-    """The report names the field and the text on both sides."""
+    """The report names the message, the field and the text on both sides."""
     talk = [Message("system", "It is 12:00:01. Be brief."), Message("user", "Hi.")]
     first = ask(demo_engine, talk, "Hello.")
     later = [Message("system", "It is 12:00:02. Be brief."), talk[1], first.message]
     second = ask(demo_engine, [*later, Message("user", "Bye.")], "Bye.")
     loss = second.report.losses[0]
-    assert loss.reason is MissReason.SYSTEM_CHANGED
-    assert loss.field == "system"
-    assert loss.before.startswith("1. Be brief.")
-    assert loss.after.startswith("2. Be brief.")
+    assert loss.reason is MissReason.VOLATILE_FIELD
+    assert (loss.message_index, loss.field) == (0, "system")
+    assert (loss.before, loss.after) == (talk[0].content, later[0].content)
+    assert "time" in loss.fix
     assert loss.tokens_lost > 0

@@ -194,6 +194,44 @@ def test_a_changed_system_message_comes_before_the_edit(chat):
     assert second.tokens_lost == 0
 
 
+VOLATILE, SYSTEM = MissReason.VOLATILE_FIELD, MissReason.SYSTEM_CHANGED
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reasons"),
+    [
+        ("It is 12:00:01.", "It is 12:00:02.", [VOLATILE]),
+        ("It is 12:00:01.", "It is 12:00:02. Be brief.", [VOLATILE, SYSTEM]),
+        ("It is late.", "It is later.", [SYSTEM]),
+    ],
+)
+def test_a_volatile_value_in_a_later_system_message(tokenizer, before, after, reasons):
+    chat = Conversation(PromptBuilder(tokenizer))
+    chat.add("system", "Be kind.")
+    chat.add("system", before)
+    for number in range(2):
+        chat.add("user", f"question {number}")
+        say(chat, f"answer {number}")
+    chat.messages[1] = Message("system", after)
+    chat.add("user", "next")
+    losses = chat.prompt().losses
+    assert [loss.reason for loss in losses] == reasons
+    assert losses[0].tokens_lost > 0
+    if reasons[0] is VOLATILE:
+        assert (losses[0].message_index, losses[0].field) == (1, "system")
+        assert (losses[0].before, losses[0].after) == (before, after)
+
+
+def test_a_system_message_more_is_no_volatile_value(tokenizer):
+    chat = Conversation(PromptBuilder(tokenizer))
+    chat.add("system", "It is 12:00.")
+    chat.add("user", "question")
+    say(chat, "answer")
+    chat.messages[0:1] = [Message("system", "It is 12:01."), Message("system", "Be kind.")]
+    chat.add("user", "next")
+    assert [loss.reason for loss in chat.prompt().losses] == [SYSTEM]
+
+
 def test_edits_are_not_compared_across_namespaces(chat):
     other = Conversation(chat.builder, namespace="other")
     other.messages = [*chat.messages, Message("user", "next")]
