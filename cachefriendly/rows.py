@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from cachefriendly.config import Sampling
 
-__all__ = ["GenerateRequest", "GrammarSpec", "RowDone", "RowEvent", "RowTokens"]
+__all__ = ["GenerateRequest", "GrammarSpec", "Maker", "RowDone", "RowEvent", "RowTokens"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,22 @@ class GenerateRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Maker:
+    """What makes a row's keys: how often weights, and runner, had changed before its first one.
+
+    Keys of another maker are gone.
+    """
+
+    weights: int = 0
+    runner: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RowTokens:
     """New ids of a row, in order. A sampled stop token is not among them."""
 
     ids: tuple[int, ...]
+    maker: Maker = Maker()
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +83,7 @@ class RowDone:
     ``other_regime_tokens``: of the prompt, what was held with keys of another length; all of it
     where keys serve one length only. ``regime_tokens`` were forwarded again because the row grew
     into another rope regime. ``coupled``: tokens of one forward influence each other in this
-    model, so that nothing could be reused exactly. ``weights`` counts the changes of the model's
-    weights before the row: keys of another count are gone.
+    model, so that nothing could be reused exactly.
     """
 
     reason: Literal["stop", "stop_string", "length"]
@@ -88,7 +99,7 @@ class RowDone:
     other_regime_tokens: int = 0
     regime_tokens: int = 0
     coupled: bool = False
-    weights: int = 0
+    maker: Maker = Maker()
 
 
 RowEvent: TypeAlias = RowTokens | RowDone

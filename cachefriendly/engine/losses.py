@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from cachefriendly.events import Loss, MissReason
 from cachefriendly.prompt.built import BuiltPrompt
-from cachefriendly.rows import RowDone
+from cachefriendly.rows import Maker, RowDone
 
 __all__ = ["losses_of"]
 
 
 def losses_of(
-    built: BuiltPrompt, done: RowDone, *, reuse: bool, same_weights: bool = True
+    built: BuiltPrompt, done: RowDone, *, reuse: bool, made_by: Maker | None
 ) -> tuple[Loss, ...]:
     """The prompt's own losses, then those of the kept keys.
 
-    After a generation the last chosen token has no keys yet, so one token less than was known is
-    no loss.
+    Args:
+        made_by: whatever made the keys of the call that the prompt goes on from; None where this
+            engine never ran that call.
     """
     if not reuse:
         return (Loss(MissReason.REUSE_OFF, 0, 0, fix="EngineConfig(reuse=True)"),)
@@ -23,29 +26,31 @@ def losses_of(
         fix = "scale the quantized layers' activations per token, not per tensor"
         return (Loss(MissReason.REUSE_OFF, 0, 0, fix=fix),)
     origin = built.provenance
-    if origin is None or origin.parent is None:
-        first = () if done.reused_tokens else (_FIRST,)
+    if origin.parent is None:
+        first = () if done.reused_tokens else (Loss(MissReason.FIRST_CALL, 0, 0),)
         return (*built.losses, *first, *_regime(done, 0, done.reused_tokens))
-    known = origin.shared - 1
-    held = min(known, max(done.common_tokens, done.reused_tokens))
-    other = max(0, min(known, done.other_regime_tokens) - held)
-    losses = [*built.losses, *_regime(done, other, held)]
-    if known <= done.reused_tokens:
-        return tuple(losses)
-    if held > done.reused_tokens:
-        losses.append(
-            Loss(
-                MissReason.NOT_CROPPABLE,
-                tokens_lost=held - done.reused_tokens,
-                first_differing_token=done.reused_tokens,
-                fix="this model's state is kept at the ends of messages only; go on from one",
-            )
-        )
-    held += other
-    if known > held:
-        reason, fix = _GONE if same_weights else _OTHER_WEIGHTS
-        losses.append(Loss(reason, known - held, first_differing_token=held, fix=fix))
-    return tuple(losses)
+    # After a generation the last chosen token has no keys yet: one less than known is no loss.
+    return (*built.losses, *_keys_lost(origin.shared - 1, done, made_by))
+
+
+def _keys_lost(known: int, done: RowDone, made_by: Maker | None) -> Iterator[Loss]:
+    """What was not reused of the first ``known`` tokens::
+
+    [0, reused)       reused
+    [reused, held)    held, but no state stood at their end
+    [held, other)     held with keys of another rope regime
+    [other, known)    not held
+    """
+    reused = done.reused_tokens
+    held = min(known, max(done.common_tokens, reused))
+    other = max(held, min(known, done.other_regime_tokens))
+    yield from _regime(done, other - held, held)
+    if held > reused:
+        fix = "this model's state is kept at the ends of messages only; go on from one"
+        yield Loss(MissReason.NOT_CROPPABLE, held - reused, reused, fix=fix)
+    if known > other:
+        reason, fix = _why_not_held(made_by, done.maker)
+        yield Loss(reason, known - other, other, fix=fix)
 
 
 def _regime(done: RowDone, other: int, first: int) -> tuple[Loss, ...]:
@@ -57,12 +62,24 @@ def _regime(done: RowDone, other: int, first: int) -> tuple[Loss, ...]:
     return (Loss(MissReason.ROPE_REGIME_CHANGED, lost, first if other else 0, fix=fix),)
 
 
-_FIRST = Loss(MissReason.FIRST_CALL, 0, 0)
-_GONE = (
-    MissReason.EVICTED,
-    "raise kv_bytes, keep fewer conversations at once, or call clear() less",
-)
-_OTHER_WEIGHTS = (
-    MissReason.OTHER_FINGERPRINT,
-    "the model's weights or adapters changed since; change them between conversations",
-)
+def _why_not_held(made_by: Maker | None, now: Maker) -> tuple[MissReason, str]:
+    if made_by is None:
+        return (
+            MissReason.COMPUTED_ELSEWHERE,
+            "another process computed them; it happens once after a conversation moved here",
+        )
+    if made_by.weights != now.weights:
+        return (
+            MissReason.OTHER_FINGERPRINT,
+            "the model's weights or adapters changed since; change them between conversations",
+        )
+    if made_by.runner != now.runner:
+        return (
+            MissReason.COMPUTED_ELSEWHERE,
+            "the packed runner computed them before the engine left it; see "
+            "engine.stats().core.runner_reason",
+        )
+    return (
+        MissReason.EVICTED,
+        "raise kv_bytes, keep fewer conversations at once, or call clear() less",
+    )

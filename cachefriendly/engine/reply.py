@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from cachefriendly.events import ChatEvent, ChatResult, Finished
-from cachefriendly.rows import RowDone, RowEvent, RowTokens
+from cachefriendly.rows import Maker, RowDone, RowEvent, RowTokens
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
 __all__ = ["Decoder", "Reply"]
@@ -31,13 +31,14 @@ class Reply:
         decoder: Decoder,
         parser: ReplyParser,
         finish: Callable[[RowDone, ParsedReply], ChatResult],
-        leave: Callable[[tuple[int, ...], ParsedReply], None],
+        leave: Callable[[tuple[int, ...], ParsedReply, Maker], None],
     ) -> None:
         self._decoder = decoder
         self._parser = parser
         self._finish = finish
         self._leave = leave
         self._ids: tuple[int, ...] = ()
+        self._maker = Maker()
         self.result: ChatResult | None = None
         self._left = False
 
@@ -45,6 +46,7 @@ class Reply:
         """The chat events that one row event gives rise to."""
         if isinstance(event, RowTokens):
             self._ids += event.ids
+            self._maker = event.maker
             yield from self._parser.feed(self._decoder.push(event.ids))
             return
         yield from self._parser.feed(self._decoder.flush() + event.stop_text)
@@ -60,4 +62,4 @@ class Reply:
         self._left = True
         if self._ids:
             self._parser.feed(self._decoder.flush())
-            self._leave(self._ids, self._parser.finish())
+            self._leave(self._ids, self._parser.finish(), self._maker)

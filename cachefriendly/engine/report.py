@@ -12,8 +12,9 @@ from cachefriendly.events import CacheReport, ChatResult, FinishReason
 from cachefriendly.messages import Message
 from cachefriendly.prompt.builder import PromptBuilder
 from cachefriendly.prompt.built import BuiltPrompt
+from cachefriendly.prompt.record import Record
 from cachefriendly.request import ChatRequest
-from cachefriendly.rows import RowDone
+from cachefriendly.rows import Maker, RowDone
 from cachefriendly.tools.stream import ParsedReply
 
 __all__ = ["ReplyRecorder", "Totals"]
@@ -23,7 +24,7 @@ SESSIONS_AHEAD = 1000
 HANDLES_KEPT = 10_000
 
 Finish = Callable[[RowDone, ParsedReply], ChatResult]
-Leave = Callable[[tuple[int, ...], ParsedReply], None]
+Leave = Callable[[tuple[int, ...], ParsedReply, Maker], None]
 
 
 @dataclass(slots=True)
@@ -48,7 +49,8 @@ class ReplyRecorder:
         self._reuse = reuse
         self._totals = Totals()
         self._ahead: dict[tuple[str, str | None], int] = {}
-        self._weights: dict[str, int] = {}  # of a call's handle: what its keys were made with
+        self._makers: dict[str, Maker] = {}  # by handle of a call
+        self._forgot = False  # so many calls that some of their makers are not known any more
         self._lock = threading.Lock()
 
     @property
@@ -76,11 +78,11 @@ class ReplyRecorder:
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
             handle = prompts.commit(built, output, message)
             message = replace(message, handle=handle)
-            self._made_with(handle, done.weights)
+            self._made_by(handle, done.maker)
             return ChatResult(message, _reason(done, message), report, built.ids, output)
 
-        def leave(ids: tuple[int, ...], parsed: ParsedReply) -> None:
-            prompts.commit(built, ids, _message(parsed))
+        def leave(ids: tuple[int, ...], parsed: ParsedReply, maker: Maker) -> None:
+            self._made_by(prompts.commit(built, ids, _message(parsed)), maker)
 
         return finish, leave
 
@@ -95,7 +97,7 @@ class ReplyRecorder:
                 self._totals.background_prefilled_tokens += report.prefilled_tokens
             return ChatResult(_message(parsed), "stop", report, built.ids, ())
 
-        return finish, lambda ids, parsed: None
+        return finish, lambda ids, parsed, maker: None
 
     def _remember(self, session: tuple[str, str | None], tokens: int) -> None:
         """Credit a prefill to the session's next call; without a session nobody knows whose."""
@@ -105,19 +107,20 @@ class ReplyRecorder:
         if len(self._ahead) > SESSIONS_AHEAD:
             del self._ahead[next(iter(self._ahead))]
 
-    def _made_with(self, handle: str, weights: int) -> None:
+    def _made_by(self, handle: str, maker: Maker) -> None:
         with self._lock:
-            self._weights.pop(handle, None)
-            self._weights[handle] = weights
-            if len(self._weights) > HANDLES_KEPT:
-                del self._weights[next(iter(self._weights))]
+            self._makers.pop(handle, None)
+            self._makers[handle] = maker
+            if len(self._makers) > HANDLES_KEPT:
+                del self._makers[next(iter(self._makers))]
+                self._forgot = True
 
-    def _same_weights(self, built: BuiltPrompt, done: RowDone) -> bool:
-        """Whether the call this prompt goes on from had the weights of now, as far as known."""
-        parent = built.provenance.parent
+    def _maker_of(self, parent: Record | None, now: Maker) -> Maker | None:
+        """Who made the keys of a recorded call; None for one that this engine never ran."""
+        if parent is None:
+            return None
         with self._lock:
-            made = self._weights.get(parent.handle, done.weights) if parent else done.weights
-        return made == done.weights
+            return self._makers.get(parent.handle, now if self._forgot else None)
 
     def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
         return CacheReport(
@@ -129,7 +132,10 @@ class ReplyRecorder:
             ttft_s=done.ttft_s,
             total_s=done.total_s,
             losses=losses_of(
-                built, done, reuse=self._reuse, same_weights=self._same_weights(built, done)
+                built,
+                done,
+                reuse=self._reuse,
+                made_by=self._maker_of(built.provenance.parent, done.maker),
             ),
             dropped_messages=built.dropped,
         )

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from cachefriendly.engine.channel import Channel
 from cachefriendly.engine.chooser import Chooser
-from cachefriendly.rows import GenerateRequest, RowDone, RowEvent, RowTokens
+from cachefriendly.rows import GenerateRequest, Maker, RowDone, RowEvent, RowTokens
 from cachefriendly.store.contract import KeepPlan, Opened, RowSequence
 
 __all__ = ["Row"]
@@ -47,7 +47,7 @@ class Row:
         self.other_regime = 0
         self.again = 0
         self.coupled = False
-        self.weights = 0  # changes of the weights before it was admitted
+        self.maker = Maker()
         self._chooser = chooser
         self._emitted = 0
         self._started = time.perf_counter() if started is None else started
@@ -86,11 +86,10 @@ class Row:
         self.reused = opened.reused
         self.common = opened.common
 
-    def grow_into(self, opened: Opened[Any], space: str, regime: int) -> None:
+    def grow_into(self, opened: Opened[Any], space: str) -> None:
         """Start once more with the keys of another rope regime, on what ``space`` held of it."""
         self.opened = opened
         self.space = space
-        self.regime = regime
         self.again -= opened.reused
 
     def next_ids(self, budget: int) -> list[int]:
@@ -135,7 +134,7 @@ class Row:
             start = self.prompt_length
             fresh = self.ids[start + self._emitted : start + upto]
             self._emitted = upto
-            self.channel.put(RowTokens(tuple(fresh)))
+            self.channel.put(RowTokens(tuple(fresh), self.maker))
 
     def _done(
         self,
@@ -156,7 +155,7 @@ class Row:
             other_regime_tokens=self.other_regime,
             regime_tokens=self.again,
             coupled=self.coupled,
-            weights=self.weights,
+            maker=self.maker,
             ttft_s=(self._first or now) - self._started,
             total_s=now - self._started,
             stop_text=stop_text,

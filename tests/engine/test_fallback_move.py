@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from cachefriendly import ChatRequest, Engine, EngineConfig, Message, Sampling
+from cachefriendly import ChatRequest, Engine, EngineConfig, Message, MissReason, Sampling
 from cachefriendly.engine.runner import PackedRunner
 from cachefriendly.engine.selfcheck import check_fallback, check_packed, choose_runner
 from cachefriendly.engine.token_engine import TokenEngine
@@ -157,6 +157,25 @@ def test_a_live_engine_moves_and_its_rows_go_on_exactly(
     assert "goes on with the fallback runner" in caplog.text
     assert model.config._attn_implementation == before  # the attention was given back
     tokens.close()
+
+
+def test_keys_of_the_runner_that_was_left_are_named_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was evicted, and the call after the next loses nothing."""
+    engine = Engine(tiny_model("llama"), byte_tokenizer(), EngineConfig(check_model=False))
+    talk, reports = list(TALK.messages), []
+    for turn in range(3):
+        if turn == 1:
+            monkeypatch.setattr(PackedRunner, "forward", refuse(RefusesLater(0)))
+        result = engine.chat(ChatRequest(tuple(talk), sampling=TALK.sampling)).result()
+        talk += [result.message, Message("user", "and?")]
+        reports.append(result.report)
+    _, second, third = reports
+    (loss,) = second.losses
+    assert loss.reason is MissReason.COMPUTED_ELSEWHERE
+    assert loss.tokens_lost == reports[0].prompt_tokens + reports[0].generated_tokens - 1
+    assert "packed runner" in loss.fix
+    assert third.losses == ()
+    engine.close()
 
 
 def test_an_engine_that_was_told_to_stay_ends_its_rows(monkeypatch: pytest.MonkeyPatch) -> None:

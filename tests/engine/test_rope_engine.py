@@ -20,7 +20,8 @@ from cachefriendly import (
 )
 from cachefriendly.engine.loader import context_window_of
 from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.rows import GenerateRequest, RowDone
+from cachefriendly.engine.weights import WeightsWatch
+from cachefriendly.rows import GenerateRequest, Maker, RowDone
 from cachefriendly.testing import byte_tokenizer, recorded_logits
 from cachefriendly.testing.law import LogitRecord
 from tests.engine.rope_models import NAMES, SWITCH, Cold, ids_of, rope_model
@@ -187,3 +188,26 @@ def test_these_checks_fail_when_regimes_are_ignored(monkeypatch: pytest.MonkeyPa
         tokens.run(request(ids_of(SWITCH - 4), 9))
     with pytest.raises(AssertionError, match="tokens"):
         check(record, "phi3 longrope", steps=9)
+
+
+def test_a_row_that_outgrows_older_weights_leaves_nothing_of_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What it had taken over could not be dropped while it ran."""
+    changed = WeightsWatch.changed
+    looks = 0
+
+    def changed_once(self: WeightsWatch) -> bool:
+        nonlocal looks
+        looks += 1
+        return changed(self) or looks == 2
+
+    with opened("phi3 longrope") as tokens:
+        tokens.run(request(ids_of(15), 1))
+        monkeypatch.setattr(WeightsWatch, "changed", changed_once)
+        done = tokens.run(request(ids_of(SWITCH - 4), 9))
+        spaces = tokens.ask(lambda core: core.cache.spaces())
+    assert done.reused_tokens == 15
+    assert done.regime_tokens >= SWITCH - 4
+    assert spaces == {"1:1:"}
+    assert done.maker == Maker(weights=1)
