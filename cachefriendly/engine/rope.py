@@ -227,6 +227,8 @@ def _reset(module: Any) -> None:
     module.max_seq_len_cached = module.original_max_seq_len
     for name in _kinds_of(module):
         prefix = f"{name}_" if name else ""
+        # transformers 5.17 computes the long frequencies once, and fails where they are kept.
+        vars(module).pop(f"{prefix}long_inv_freq", None)
         original = getattr(module, f"{prefix}original_inv_freq")
         setattr(module, f"{prefix}inv_freq", original.clone())
         if name:

@@ -84,8 +84,8 @@ def volatile_value(before: str, after: str) -> VolatileValue | None:
             continue
         start = max(0, old.start("value") - _LEAD)
         alone = _without_values(before) == _without_values(after)
-        shown = (text[start : start + _EXCERPT] for text in (before, after))
-        return VolatileValue(kind, *shown, alone)
+        stop = start + _EXCERPT
+        return VolatileValue(kind, before[start:stop], after[start:stop], alone)
     return None
 
 

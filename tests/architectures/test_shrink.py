@@ -103,9 +103,15 @@ def test_chunks_are_eight_tokens():
     assert small("llama4_text").config.attention_chunk_size == 8
 
 
+class Stubborn(LlamaForCausalLM):
+    def __init__(self, config):
+        raise ValueError("head_dim must be 128")
+
+
 def test_what_cannot_be_copied_is_refused_with_a_reason():
-    with pytest.raises(UnsupportedModel, match=r"no small copy of .* to check could be made: "):
-        small("musicgen")
+    reason = r"no small copy of Stubborn to check could be made: .*head_dim must be 128"
+    with pytest.raises(UnsupportedModel, match=reason):
+        shrunken_copy(AutoConfig.for_model("llama"), Stubborn)
 
 
 def test_a_configuration_without_a_number_of_layers_is_refused_in_words():
