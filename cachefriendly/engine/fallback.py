@@ -14,8 +14,8 @@ from cachefriendly.engine.devices import input_device
 from cachefriendly.engine.rope import RopeControl
 from cachefriendly.engine.runners import RowInput
 from cachefriendly.errors import UnsupportedModel
+from cachefriendly.kv.fallback_sequence import FallbackSequence
 from cachefriendly.kv.takeover import EvalMode
-from cachefriendly.store.fallback_sequence import FallbackSequence
 
 __all__ = ["FallbackRunner"]
 

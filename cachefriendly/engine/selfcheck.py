@@ -20,8 +20,8 @@ from cachefriendly.engine.runners import RowInput, RunnerChoice
 from cachefriendly.engine.shrink import LONG_ROW, shrunken_copy
 from cachefriendly.errors import UnsupportedModel
 from cachefriendly.kv.extent import Ledger
+from cachefriendly.kv.fallback_sequence import FallbackSequence
 from cachefriendly.kv.sequence import Sequence
-from cachefriendly.store.fallback_sequence import FallbackSequence
 
 __all__ = ["check_fallback", "check_packed", "choose_fallback", "choose_runner", "largest_error"]
 

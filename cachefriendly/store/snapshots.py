@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from cachefriendly.compat_transformers import out_of_memory
+from cachefriendly.kv.cache_state import cut, growing, joined, stateless, without
 from cachefriendly.kv.extent import Ledger
+from cachefriendly.kv.fallback_sequence import FallbackSequence
 from cachefriendly.rows import GenerateRequest
-from cachefriendly.store.cache_state import cut, growing, joined, stateless, without
 from cachefriendly.store.contract import CacheStats, KeepPlan, Opened
-from cachefriendly.store.fallback_sequence import FallbackSequence
 from cachefriendly.store.run import Run, Snapshot
 from cachefriendly.store.tree import Lease, Match, Node, PrefixTree
 from cachefriendly.store.trees import TreesBySpace

@@ -18,8 +18,8 @@ from cachefriendly.engine.fallback import FallbackRunner
 from cachefriendly.engine.runner import PackedRunner
 from cachefriendly.engine.runners import RowInput, RunnerChoice
 from cachefriendly.kv.extent import Ledger
+from cachefriendly.kv.fallback_sequence import FallbackSequence
 from cachefriendly.kv.sequence import Sequence as PackedSequence
-from cachefriendly.store.fallback_sequence import FallbackSequence
 
 __all__ = ["TOLERANCE", "Trace", "corrupted_token_effect", "run_trace"]
 

@@ -77,7 +77,7 @@ def test_a_model_that_neither_runner_knows_is_refused_with_both_reasons() -> Non
 
 def test_a_check_that_cannot_see_a_fault_is_worthless(monkeypatch: pytest.MonkeyPatch) -> None:
     """States that are shared instead of copied, and masks that lose a window."""
-    from cachefriendly.store import fallback_sequence
+    from cachefriendly.kv import fallback_sequence
 
     with monkeypatch.context() as broken:
         broken.setattr(fallback_sequence, "forked", lambda state: state)

@@ -12,8 +12,8 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from cachefriendly.config import Sampling
+from cachefriendly.kv.fallback_sequence import FallbackSequence
 from cachefriendly.rows import GenerateRequest
-from cachefriendly.store.fallback_sequence import FallbackSequence
 from cachefriendly.store.run import Run
 from cachefriendly.store.snapshots import SnapshotStore
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from cachefriendly.kv.cache_state import cropped, forked, stateless, storage_bytes
 from cachefriendly.kv.extent import Ledger
-from cachefriendly.store.cache_state import cropped, forked, stateless, storage_bytes
 
 __all__ = ["FallbackSequence"]
 
