@@ -12,13 +12,23 @@ from typing import Any, ClassVar
 from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
+from cachefriendly.tools.arguments import arguments_of
 from cachefriendly.tools.call_json import BrokenCall, read_json
 from cachefriendly.tools.call_text import lark_text
-from cachefriendly.tools.grammar import arguments_rule, call_choice, json_grammar, what_of
+from cachefriendly.tools.grammar import call_choice, json_grammar, what_of
+from cachefriendly.tools.keywords import (
+    COMBINING,
+    ENUMERATING,
+    implied_types,
+    limits,
+    schema_leaves,
+)
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.native import NativeDialect
+from cachefriendly.tools.schema import TYPES
 from cachefriendly.tools.stream import Reasoning
-from cachefriendly.tools.typed import is_text, typed_value
+from cachefriendly.tools.text_terminal import text_terminal
+from cachefriendly.tools.typed import argument_schema, is_text, typed_value
 
 __all__ = ["DsmlDialect", "DsmlParser"]
 
@@ -34,11 +44,6 @@ _PARAMETER = re.compile(
     rf"(?P<value>(?:(?!{PARAMETER_OPEN}).)*?){PARAMETER_CLOSE}\s*",
     re.DOTALL,
 )
-# What a string's schema may say for its text to be held to it outside of JSON.
-_TEXT_KEYS = frozenset(
-    {"type", "title", "description", "default", "examples", "minLength", "maxLength", "enum"}
-)
-_TOO_MUCH = ("$ref", "anyOf", "oneOf", "allOf", "not", "if", "patternProperties", "minProperties")
 
 
 @dataclass(frozen=True)
@@ -138,7 +143,7 @@ def _value(found: re.Match[str], schema: Mapping[str, Any], name: str) -> Any:
         return text
     if found["string"] == "false":
         return read_json(text, name)
-    return typed_value(text, schema.get("properties", {}).get(found["key"]), schema)
+    return typed_value(text, argument_schema(schema, found["key"]), schema)
 
 
 def _invoke(name: str) -> str:
@@ -162,39 +167,33 @@ def _tool_rules(rule: str, tool: Tool) -> Iterator[str]:
     Raises:
         SchemaError: the parameters cannot be enforced one by one.
     """
-    arguments_rule(tool)  # refuses what cannot be enforced at all
-    root = tool.parameters
-    odd = [key for key in _TOO_MUCH if key in root]
-    if odd:
-        raise SchemaError(
-            f"tool {tool.name!r}: {odd[0]} at the root cannot be enforced in this model's form of "
-            "calls; list the arguments under properties"
-        )
-    properties: Mapping[str, Any] = root.get("properties", {})
-    required = {*root.get("required", ())}
+    arguments = arguments_of(tool)
+    if any('"' in name for name in (tool.name, *arguments.schemas)):
+        raise SchemaError(f"tool {tool.name!r}: no name may hold a quotation mark in this form")
     parts = []
-    for number, key in enumerate([*properties, *sorted(required.difference(properties))]):
+    for number, (key, schema) in enumerate(arguments.schemas.items()):
         part = f"{rule}_{number}"
-        forms = list(_forms(key, properties.get(key, {}), root, tool.name))
+        forms = list(_forms(key, schema, arguments.root, tool.name))
         names = [f"{part}_{form}" for form in range(len(forms))]
         opening = _lark(f'{PARAMETER_OPEN} name="{key}" string=')
         yield f"{part}: {opening} ({' | '.join(names)})"
         for name, form in zip(names, forms, strict=True):
             yield from form.rules(name)
-        parts.append(part if key in required else f"{part}?")
+        parts.append(part if key in arguments.required else f"{part}?")
     yield f"{rule}: {_lark(_invoke(tool.name))} {' '.join(parts)}"
 
 
 @dataclass(frozen=True)
 class _Form:
-    """One way to write a value: a pattern of free text, or a lark expression."""
+    """One way to write a value: a terminal of free text, or a lark expression."""
 
     text: bool
     lark: str
+    free: bool = False
 
     def rules(self, name: str) -> Iterator[str]:
         attribute = '"true">' if self.text else '"false">'
-        if self.text and self.lark.startswith("/"):
+        if self.free:
             yield f"{name}: {_quoted(attribute)} {name}_text {_quoted(chr(10))}"
             yield f"{name}_text@1: {self.lark}"
         else:
@@ -204,35 +203,32 @@ class _Form:
 
 def _forms(key: str, schema: Any, root: Mapping[str, Any], tool: str) -> Iterator[_Form]:
     """The ways in which the value of one argument may be written."""
-    if isinstance(schema, Mapping) and set(schema) <= {"anyOf", "title", "description", "default"}:
-        choices = schema.get("anyOf", ())
-        for choice in choices:
-            yield from _forms(key, choice, root, tool)
-        if choices:
-            return
-    text = _text_rule(schema, root)
-    if text is not None:
-        yield _Form(True, text)
-        return
-    definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
     what = f"tool {tool!r}, argument {key!r}"
-    inner = schema if isinstance(schema, Mapping) else {}
-    rule = json_grammar({**definitions, **inner}, what=what).lark.removeprefix("start: ")
-    yield _Form(False, rule.strip())
+    leaves: Sequence[Any]
+    try:
+        leaves = list(schema_leaves(schema, root, what=what))
+    except SchemaError:  # no list of alternatives: JSON follows the whole
+        leaves = [schema]
+    definitions = {name: root[name] for name in ("$defs", "definitions") if name in root}
+    for leaf in leaves:
+        text = _text_form(leaf, root, what)
+        if text is not None:
+            yield text
+        if text is None or (text.free and not is_text(leaf, root)):
+            rule = json_grammar({**definitions, **leaf}, what=what).lark.removeprefix("start: ")
+            yield _Form(False, rule.strip())
 
 
-def _text_rule(schema: Any, root: Mapping[str, Any]) -> str | None:
-    """Lark of bare text; None when JSON must hold it to its schema."""
-    if not isinstance(schema, Mapping) or not set(schema) <= _TEXT_KEYS:
+def _text_form(schema: Mapping[str, Any], root: Mapping[str, Any], what: str) -> _Form | None:
+    """Bare text; None where JSON must hold it to its schema."""
+    anything = not any(key in schema for key in ENUMERATING) and implied_types(schema) == TYPES
+    if any(key in schema for key in COMBINING) or not (anything or is_text(schema, root)):
         return None
-    if not is_text(schema, root):
-        return None
-    if "enum" in schema:
-        texts = [text for text in schema["enum"] if isinstance(text, str)]
-        plain = all("｜" not in text for text in texts)
-        return " | ".join(map(_quoted, texts)) if plain and texts else None
-    least, most = schema.get("minLength", 0), schema.get("maxLength", "")
-    return f"/[^｜]{{{least},{most}}}/" if least or most != "" else "/[^｜]*/"
+    if not any(key in schema for key in ENUMERATING):
+        return _Form(True, f"({text_terminal(schema, what=what)}) & /[^｜]*/", free=True)
+    texts = [text for text in schema.get("enum", ()) if isinstance(text, str) and "｜" not in text]
+    exact = texts and "const" not in schema and not limits(schema, "string")
+    return _Form(True, " | ".join(map(_quoted, texts))) if exact else None
 
 
 def _quoted(text: str) -> str:

@@ -8,9 +8,10 @@ from typing import Any
 from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
+from cachefriendly.tools.arguments import arguments_of
 from cachefriendly.tools.call_json import BrokenCall
 from cachefriendly.tools.call_text import lark_text
-from cachefriendly.tools.grammar import arguments_schema, call_choice, value_rule, what_of
+from cachefriendly.tools.grammar import call_choice, value_rule, what_of
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.python_calls import read_python_calls, render_python_calls
@@ -80,23 +81,29 @@ class Lfm2Parser(MarkedParser):
 
 def _tool_rules(index: int, tool: Tool) -> list[str]:
     """Required arguments first, the values as JSON, which the parser reads as well."""
-    schema = arguments_schema(tool)
-    properties = schema["properties"]
-    required = list(schema.get("required", ()))
-    keys = [*required, *(key for key in properties if key not in required)]
-    if not all(key.isidentifier() for key in (*keys, *tool.name.split("."))):
+    arguments = arguments_of(tool)
+    keys, required = arguments.required_first, arguments.required
+    if not _readable(tool.name, keys):
         raise SchemaError(
-            f"tool {tool.name!r}: a call written as Python needs names that are identifiers; "
-            "rename the tool or its parameters"
+            f"tool {tool.name!r}: a call written as Python needs names that are identifiers and no "
+            "words of Python's own; rename the tool or its parameters"
         )
     rules = []
     for number, key in enumerate(keys):
         what = f"tool {tool.name!r}: argument {key!r}"
-        rule = value_rule(properties.get(key, {}), schema, what=what)
+        rule = value_rule(arguments.schemas[key], arguments.root, what=what)
         rules.append(f'argument_{index}_{number}: "{key}=" value_{index}_{number}')
         rules.append(f"value_{index}_{number}: {rule}")
     body = _argument_list([f"argument_{index}_{n}" for n in range(len(keys))], len(required))
     return [f'call_{index}: "{tool.name}(" {body} ")"', *rules]
+
+
+def _readable(name: str, keys: Sequence[str]) -> bool:
+    try:
+        (read,) = read_python_calls(f"{name}({', '.join(f'{key}=0' for key in keys)})")
+    except (BrokenCall, ValueError):
+        return False
+    return read == (name, dict.fromkeys(keys, 0))
 
 
 def _argument_list(names: Sequence[str], required: int) -> str:

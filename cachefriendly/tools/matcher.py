@@ -22,12 +22,12 @@ from cachefriendly.tools.vocabulary import Vocabulary, start_matcher
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-__all__ = ["GrammarMatcher", "marker_rule"]
+__all__ = ["GrammarMatcher", "marker_rule", "resolved_lark"]
 
 _SUSPICIOUS = 64
 """A first walk longer than this may have run in circles: worth a search."""
 _UNTIL = re.compile(r"^(\w+)@(\d+): (.*)$", re.MULTILINE)
-"""``name@2: /pattern/`` in a lark: text of the pattern up to ``GrammarSpec.markers[2]``."""
+"""``name@2: terminal`` in a lark: text of the terminal up to ``GrammarSpec.markers[2]``."""
 
 
 def marker_rule(index: int) -> str:
@@ -57,7 +57,7 @@ class GrammarMatcher:
         self.finished = False
         self._vocabulary = vocabulary
         self._left = max_tokens
-        self._matcher = start_matcher(vocabulary, _resolved(spec, vocabulary), what=spec.what)
+        self._matcher = start_matcher(vocabulary, resolved_lark(spec, vocabulary), what=spec.what)
         self._endings = _endings(spec, vocabulary)
         self._closing = self._first_closing(spec.what, max_tokens)
         self._shortest = len(self._closing)
@@ -140,36 +140,37 @@ class GrammarMatcher:
         self.finished = self.finished or self._left <= 0 or self._matcher.is_stopped()
 
 
-def _resolved(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
+def resolved_lark(spec: GrammarSpec, vocabulary: Vocabulary) -> str:
     """The lark with its markers defined: one added token each, or the literal text."""
     rules = []
-    tokens = [text for text in spec.markers if text in vocabulary.added_ids]
+    tokens = sorted(vocabulary.added_ids.keys() & set(spec.markers), key=len, reverse=True)
     for index, text in enumerate(spec.markers):
         token = vocabulary.added_ids.get(text)
-        value = json.dumps(text, ensure_ascii=False) if token is None else f"<[{token}]>"
+        value = _quoted(text) if token is None else f"<[{token}]>"
         rules.append(f"{marker_rule(index)}: {value}\n")
 
     def until(found: re.Match[str]) -> str:
         name, index, pattern = found.groups()
-        text = spec.markers[int(index)]
-        token = vocabulary.added_ids.get(text.strip())
-        if token is not None:
-            return f"{name}: {pattern} <[{token}]>"
+        text, terminal = spec.markers[int(index)], name.upper()
         inner = next((part for part in tokens if part in text), None)
-        if inner is not None:  # a text cannot tell where it ends, the token inside can
-            before, _, after = text.partition(inner)
-            start = re.escape(before).replace("/", r"\/")
-            rest = f" {json.dumps(after, ensure_ascii=False)}" if after else ""
-            return f"{name}: /({pattern[1:-1]}){start}/ <[{vocabulary.added_ids[inner]}]>{rest}"
-        return f"{name}[suffix={json.dumps(text, ensure_ascii=False)}]: {pattern}"
+        if inner is None:
+            return f"{name}[suffix={_quoted(text)}]: {terminal}\n{terminal}: {pattern}"
+        # A text cannot tell where it ends, the token inside it can.
+        before, _, after = text.partition(inner)
+        whole = f"({pattern}) {_quoted(before)}" if before else pattern
+        rest = f" {_quoted(after)}" if after else ""
+        return f"{name}: {terminal} <[{vocabulary.added_ids[inner]}]>{rest}\n{terminal}: {whole}"
 
     return _UNTIL.sub(until, spec.lark) + "".join(rules)
+
+
+def _quoted(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _endings(spec: GrammarSpec, vocabulary: Vocabulary) -> tuple[tuple[int, ...], ...]:
     """The ids of the texts that end free text in the grammar."""
     texts = {spec.markers[int(found[2])] for found in _UNTIL.finditer(spec.lark)}
-    texts = {text.strip() if text.strip() in vocabulary.added_ids else text for text in texts}
     tokens = [text for text in (*texts, *spec.markers) if text in vocabulary.added_ids]
     texts.update(spec.endings)
     return tuple(_ids(text, tokens, vocabulary) for text in sorted(texts))

@@ -21,7 +21,7 @@ from cachefriendly.tools.dialect import Dialect, dialect_for
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import ParsedReply, Reasoning, ReplyEvent, ReplyParser
 from cachefriendly.tools.tag_dialects import TagDialect
-from cachefriendly.tools.typed import is_text, typed_value
+from cachefriendly.tools.typed import argument_schema, typed_value
 
 __all__ = [
     "ResponseTemplate",
@@ -184,13 +184,7 @@ class ResponseTemplateParser(ReplyParser):
             raise BrokenCall("the call names no tool")
         arguments = as_arguments(function.get("arguments"), name)
         schema = self._schemas.get(name, {})
-        properties = schema.get("properties", {})
-        return name, {
-            key: typed_value(value, properties[key], schema)
-            if isinstance(value, str) and key in properties and not is_text(properties[key], schema)
-            else value
-            for key, value in arguments.items()
-        }
+        return name, {key: _typed(key, value, schema) for key, value in arguments.items()}
 
     def finish(self) -> ParsedReply:
         """Whitespace at the very end of content was the model's."""
@@ -255,6 +249,12 @@ class ResponseTemplateDialect(NativeDialect):
                 "leave the choice to the model (tool_choice='auto')"
             )
         return self._parts[0].call_grammar(tools, many=many)
+
+
+def _typed(key: str, value: Any, schema: Mapping[str, Any]) -> Any:
+    """Text of an argument whose schema says what it is."""
+    wanted = argument_schema(schema, key) if isinstance(value, str) else None
+    return value if wanted is None else typed_value(value, wanted, schema)
 
 
 def dialect_of(tokenizer: Any, chat: str) -> Dialect:

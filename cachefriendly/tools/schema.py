@@ -9,7 +9,7 @@ from typing import Any
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool
 
-__all__ = ["check_schema", "check_tools", "subschemas"]
+__all__ = ["TYPES", "check_schema", "check_tools", "referenced", "subschemas"]
 
 TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 NAMED_SCHEMAS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
@@ -106,19 +106,33 @@ def _check(schema: Any, root: Mapping[str, Any], path: str, what: str, depth: in
         _check(inner, root, f"{path}.{where}", what, depth + 1)
 
 
-def _resolves(reference: str, root: Mapping[str, Any]) -> bool:
-    if not reference.startswith("#"):
-        return False
+def referenced(reference: str, root: Mapping[str, Any]) -> Any:
+    """The part of ``root`` that a reference names.
+
+    Raises:
+        KeyError: it names none, or none inside ``root``.
+    """
+    start, *parts = reference.split("/")
     target: Any = root
-    for part in reference[1:].split("/")[1:]:
+    if start != "#":
+        raise KeyError(reference)
+    for part in parts:
         key = part.replace("~1", "/").replace("~0", "~")
         if isinstance(target, list | tuple) and key.isdigit() and int(key) < len(target):
             target = target[int(key)]
         elif isinstance(target, Mapping) and key in target:
             target = target[key]
         else:
-            return False
-    return reference == "#" or reference.startswith("#/")
+            raise KeyError(reference)
+    return target
+
+
+def _resolves(reference: str, root: Mapping[str, Any]) -> bool:
+    try:
+        referenced(reference, root)
+    except KeyError:
+        return False
+    return True
 
 
 def _as_mapping(value: Any) -> Mapping[str, Any]:

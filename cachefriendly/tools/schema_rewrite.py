@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
+from cachefriendly.tools.patterns import whole_text
 from cachefriendly.tools.schema import LISTED_SCHEMAS, NAMED_SCHEMAS, SINGLE_SCHEMAS, subschemas
 
 __all__ = ["grammar_schema"]
@@ -17,6 +19,7 @@ _OPEN = (
     "additionalProperties", "patternProperties", "unevaluatedProperties",
     "allOf", "anyOf", "oneOf", "$ref", "if", "dependentSchemas",
 )  # fmt: skip
+_SET_OPERATIONS = re.compile(r"&&|--|~~|\[[^\]]*\[")
 _COMBINERS = ("allOf", "anyOf", "oneOf")
 
 
@@ -51,12 +54,24 @@ def _rewrite(
             out[key] = [inner(part, close) for part in value]
         elif key in SINGLE_SCHEMAS:
             out[key] = inner(value, key in ("items", "additionalProperties"))
+        elif key == "pattern":
+            out[key] = _plain_sets(value)
         elif not (key == "x-guidance" or (key == "format" and value not in _FORMATS)):
             out[key] = value
     lists_properties = bool(schema.get("properties")) or close_empty
     if closing and lists_properties and not any(key in schema for key in _OPEN):
         out["additionalProperties"] = False
     return out
+
+
+def _plain_sets(pattern: str) -> str:
+    """The same pattern where llguidance would read operations on sets, which no schema means."""
+    if not _SET_OPERATIONS.search(pattern):
+        return pattern
+    try:
+        return f"^(?:{whole_text(pattern)})$"
+    except ValueError:
+        return pattern
 
 
 def _combines(schema: Mapping[str, Any]) -> bool:

@@ -13,6 +13,7 @@ from cachefriendly.messages import ToolCall
 __all__ = ["TagText", "spelled_value"]
 
 _CDATA = "<![CDATA["
+_UNNAMEABLE = re.compile(r'[<>{}"\n]')
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,20 @@ class TagText:
             follows = rf"(?=\s*(?:{_loose(self.key_open)}|$))"
         key = rf"{_loose(self.key_open)}([^<>\n]*?){_loose(self.key_end)}"
         return re.compile(rf"{key}(.*?){close}{follows}", re.DOTALL)
+
+    def can_name(self, *names: str) -> bool:
+        """Whether names of tools and arguments stand between the tags as they are."""
+        return all(name and name == name.strip() and not _UNNAMEABLE.search(name) for name in names)
+
+    @property
+    def avoided(self) -> tuple[str, ...]:
+        """Texts that no value holds in a forced call: they end it, or look like more structure."""
+        texts = (self.value_end.strip(), self.key_open, *((_CDATA,) if self.cdata else ()))
+        return tuple(dict.fromkeys(texts))
+
+    def can_hold(self, value: str) -> bool:
+        """Whether a text may stand as a value without being taken for structure."""
+        return not any(text in value for text in self.avoided)
 
     def swallows(self, value: str) -> bool:
         """Whether a value as it stands begins more arguments than it ends: its own end is missing.

@@ -10,7 +10,7 @@ from cachefriendly.tools.call_json import BrokenCall, read_call
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.stream import THINK, Reasoning
 from cachefriendly.tools.tag_text import TagText
-from cachefriendly.tools.typed import typed_value
+from cachefriendly.tools.typed import argument_schema, typed_value
 
 __all__ = ["TaggedParser"]
 
@@ -98,13 +98,13 @@ class TaggedParser(MarkedParser):
         end = self._form.call_end.strip()
         rest = rest.removesuffix(end) if end else rest
         schema = self._schemas.get(name, {})
-        properties = schema.get("properties", {})
         arguments: dict[str, Any] = {}
         for found in self._argument.finditer(rest):
             key, value = found[1].strip(), found[2]
             if self._form.swallows(value):
                 raise BrokenCall(f"argument {key!r} is not closed", name)
-            arguments[key] = typed_value(self._form.value(value), properties.get(key), schema)
+            wanted = argument_schema(schema, key)
+            arguments[key] = typed_value(self._form.value(value), wanted, schema)
         if not whole or self._argument.sub("", rest).strip():
             raise BrokenCall("an argument or the call is not closed", name)
         return name, arguments

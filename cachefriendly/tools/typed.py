@@ -1,16 +1,34 @@
-"""Give a value that stands as bare text the type that its tool's schema says."""
+"""Give a value that stands as bare text the type that its tool's schema says.
+
+Text carries no type, so the schema of the argument decides. In this order:
+
+1. Where the schema admits nothing but text, the value is the text as it stands: ``12`` for a
+   string is ``"12"``.
+2. Otherwise text that is JSON (or a Python literal: ``True``, ``None``, ``{'x': 1}``) of a type
+   that the schema admits is that value. So ``12`` for ``anyOf: [string, integer]`` is the number,
+   whichever is listed first, and ``null`` for an optional string is none: a model has no way to say
+   such a text.
+3. Text that is neither, or of no type that the schema admits, is text: ``seven`` for an integer
+   stays ``"seven"``, for the tool's own check says more about it than a parser could.
+4. JSON text in quotes is unquoted only where the schema admits no text.
+
+A schema that says no type admits every type, and so does one alternative of ``anyOf`` that says
+none; parts of ``allOf`` must agree. ``1.0`` is an integer as far as types go, and stays a float.
+"""
 
 from __future__ import annotations
 
 import ast
+import functools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from cachefriendly.messages import too_deep
 from cachefriendly.tools.call_json import BrokenCall, read_json
+from cachefriendly.tools.schema import referenced
 
-__all__ = ["allowed_types", "is_text", "text_schema", "typed_value"]
+__all__ = ["allowed_types", "argument_schema", "has_type", "is_text", "json_type", "typed_value"]
 
 _PYTHON = {"True": True, "False": False, "None": None}
 _KINDS = {"boolean": bool, "object": dict, "array": list, "string": str, "null": type(None)}
@@ -18,19 +36,35 @@ _DEEPEST = 20
 
 
 def typed_value(text: str, schema: Any, root: Mapping[str, Any]) -> Any:
-    """The value that ``text`` stands for.
-
-    Where the schema (inside ``root``) wants text, it is the text. Otherwise it is JSON, or a
-    Python literal as some templates print them; where it is neither, the text again: the tool's
-    own check tells the model more than a parser could.
-    """
+    """The value that ``text`` stands for, by ``schema`` inside ``root``; see the module."""
     types = allowed_types(schema, root)
     if types == {"string"}:
         return text
     value = _literal(text.strip())
-    if isinstance(value, str) or (types and not any(_fits(value, kind) for kind in types)):
+    if isinstance(value, str) or (types and not has_type(value, types)):
         return value if types and "string" not in types and isinstance(value, str) else text
     return value
+
+
+def argument_schema(parameters: Mapping[str, Any], key: str) -> Any:
+    """The schema of one argument of a tool, wherever its parameters list it; None for none.
+
+    An argument that is listed nowhere has the schema of the additional ones.
+    """
+    found = list(_listed(parameters, parameters, key, 0))
+    if len(found) > 1:
+        return {"anyOf": found}
+    others = parameters.get("additionalProperties")
+    return found[0] if found else others if isinstance(others, Mapping) else None
+
+
+def _listed(schema: Any, root: Mapping[str, Any], key: str, depth: int) -> Iterator[Any]:
+    if not isinstance(schema, Mapping) or depth > _DEEPEST:
+        return
+    if key in schema.get("properties", {}):
+        yield schema["properties"][key]
+    for part in (*_choices(schema), *_demands(schema, root)):
+        yield from _listed(part, root, key, depth + 1)
 
 
 def is_text(schema: Any, root: Mapping[str, Any]) -> bool:
@@ -38,57 +72,62 @@ def is_text(schema: Any, root: Mapping[str, Any]) -> bool:
     return allowed_types(schema, root) == {"string"}
 
 
-def text_schema(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Mapping[str, Any] | None:
-    """The part of a schema that admits text, with its rules; None when it admits none."""
-    if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return None
-    if "type" in schema:
-        named = schema["type"]
-        return schema if named == "string" or "string" in named else None
-    inner = (text_schema(part, root, depth + 1) for part in _alternatives(schema, root))
-    return next((found for found in inner if found is not None), None)
-
-
-def allowed_types(schema: Any, root: Mapping[str, Any]) -> set[str]:
+def allowed_types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> frozenset[str]:
     """The JSON types a schema may admit; empty when it does not say."""
-    return set(_types(schema, root, 0))
-
-
-def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
     if not isinstance(schema, Mapping) or depth > _DEEPEST:
-        return
+        return frozenset()
     named = schema.get("type")
-    if isinstance(named, str):
-        yield named
-    elif isinstance(named, list | tuple):
-        yield from named
-    elif "enum" in schema or "const" in schema:
-        yield from map(_kind, [*schema.get("enum", ()), *_present(schema, "const")])
-    else:
-        for inner in _alternatives(schema, root):
-            yield from _types(inner, root, depth + 1)
+    if named is not None:
+        return frozenset([named] if isinstance(named, str) else named)
+    if "enum" in schema or "const" in schema:
+        return frozenset(map(json_type, [*schema.get("enum", ()), *_present(schema, "const")]))
+    said = [allowed_types(part, root, depth + 1) for part in _demands(schema, root)]
+    for key in ("anyOf", "oneOf"):
+        ways = [allowed_types(part, root, depth + 1) for part in schema.get(key, ())]
+        said.append(frozenset().union(*ways) if all(ways) else frozenset())
+    return functools.reduce(_common, filter(None, said), frozenset())
 
 
-def _alternatives(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
-    for key in ("anyOf", "oneOf", "allOf"):
+def _common(left: frozenset[str], right: frozenset[str]) -> frozenset[str]:
+    """The types that two schemas admit together; an empty one does not say."""
+    if not left:
+        return right
+    both = set(left & right)
+    if "integer" in left | right and "number" in left | right:
+        both.add("integer")
+    return frozenset(both) or left
+
+
+def _choices(schema: Mapping[str, Any]) -> Iterator[Any]:
+    """Schemas of which one must hold."""
+    for key in ("anyOf", "oneOf"):
         yield from schema.get(key, ())
-    reference = schema.get("$ref")
-    if isinstance(reference, str) and reference.startswith("#/"):
-        target: Any = root
-        for part in reference[2:].split("/"):
-            key = part.replace("~1", "/").replace("~0", "~")
-            target = target.get(key) if isinstance(target, Mapping) else None
-        yield target
+
+
+def _demands(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[Any]:
+    """Schemas that must all hold."""
+    yield from schema.get("allOf", ())
+    if "$ref" in schema:
+        try:
+            yield referenced(schema["$ref"], root)
+        except KeyError:
+            return
 
 
 def _present(schema: Mapping[str, Any], key: str) -> list[Any]:
     return [schema[key]] if key in schema else []
 
 
-def _kind(value: Any) -> str:
+def json_type(value: Any) -> str:
+    """The JSON type of a value; integers are numbers."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return "number"
     return next((name for name, kind in _KINDS.items() if isinstance(value, kind)), "string")
+
+
+def has_type(value: Any, kinds: Iterable[str]) -> bool:
+    """Whether a value is of one of the JSON types."""
+    return any(_fits(value, kind) for kind in kinds)
 
 
 def _fits(value: Any, kind: str) -> bool:
