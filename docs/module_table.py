@@ -12,6 +12,7 @@ GROUPS = (
     ("cachefriendly", "Words everybody uses, and the command line"),
     ("cachefriendly/state", "Memory as diffs"),
     ("cachefriendly/tools", "Token text to tool calls and back"),
+    ("cachefriendly/tools/dialects", "Tool dialects"),
     ("cachefriendly/prompt", "Messages to token ids"),
     ("cachefriendly/kv", "The live tensors"),
     ("cachefriendly/store", "The kept tensors"),

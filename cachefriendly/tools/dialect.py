@@ -8,7 +8,7 @@ from typing import Protocol
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
-from cachefriendly.tools.block_dialects import (
+from cachefriendly.tools.dialects.blocks import (
     ApertusDialect,
     AprielDialect,
     CohereDialect,
@@ -22,27 +22,31 @@ from cachefriendly.tools.block_dialects import (
     NemotronV2Dialect,
     SolarDialect,
 )
-from cachefriendly.tools.deepseek import DeepSeekDialect
-from cachefriendly.tools.dsml import BLOCKS, DsmlDialect
-from cachefriendly.tools.functionary import FunctionaryDialect
-from cachefriendly.tools.gemma4 import GemmaDialect
-from cachefriendly.tools.glm import GlmDialect, GlmTightDialect
-from cachefriendly.tools.harmony import HarmonyDialect
-from cachefriendly.tools.hermes import HermesDialect
-from cachefriendly.tools.kimi import KimiDialect
-from cachefriendly.tools.lfm2 import Lfm2Dialect
-from cachefriendly.tools.llama3 import Llama3Dialect
-from cachefriendly.tools.mistral import MistralCallIdDialect, MistralDialect, MistralListDialect
-from cachefriendly.tools.native import NativeDialect
-from cachefriendly.tools.plain_json import PlainJsonDialect
-from cachefriendly.tools.qwen3_coder import Qwen3CoderDialect
-from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
-from cachefriendly.tools.tag_dialects import (
+from cachefriendly.tools.dialects.deepseek import DeepSeekDialect
+from cachefriendly.tools.dialects.dsml import BLOCKS, DsmlDialect
+from cachefriendly.tools.dialects.functionary import FunctionaryDialect
+from cachefriendly.tools.dialects.gemma4 import GemmaDialect
+from cachefriendly.tools.dialects.glm import GlmDialect, GlmTightDialect
+from cachefriendly.tools.dialects.harmony import HarmonyDialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
+from cachefriendly.tools.dialects.kimi import KimiDialect
+from cachefriendly.tools.dialects.lfm2 import Lfm2Dialect
+from cachefriendly.tools.dialects.llama3 import Llama3Dialect
+from cachefriendly.tools.dialects.mistral import (
+    MistralCallIdDialect,
+    MistralDialect,
+    MistralListDialect,
+)
+from cachefriendly.tools.dialects.plain_json import PlainJsonDialect
+from cachefriendly.tools.dialects.qwen3_coder import Qwen3CoderDialect
+from cachefriendly.tools.dialects.tags import (
     HunyuanDialect,
     MiniCpmDialect,
     MiniMaxDialect,
     SeedDialect,
 )
+from cachefriendly.tools.native import NativeDialect
+from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
 
 __all__ = ["DIALECTS", "Dialect", "dialect_for"]
 

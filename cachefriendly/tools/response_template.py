@@ -18,9 +18,9 @@ from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall, as_arguments
 from cachefriendly.tools.dialect import Dialect, dialect_for
+from cachefriendly.tools.dialects.tags import TagDialect
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import ParsedReply, Reasoning, ReplyEvent, ReplyParser
-from cachefriendly.tools.tag_dialects import TagDialect
 from cachefriendly.tools.typed import argument_schema, typed_value
 
 __all__ = [

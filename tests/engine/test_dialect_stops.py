@@ -5,8 +5,8 @@ from __future__ import annotations
 from cachefriendly.config import Sampling
 from cachefriendly.engine.constraint import with_stops
 from cachefriendly.prompt.control import ControlSet, ControlToken
-from cachefriendly.tools.hermes import HermesDialect
-from cachefriendly.tools.llama3 import Llama3Dialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
+from cachefriendly.tools.dialects.llama3 import Llama3Dialect
 
 CONTROLS = ControlSet([ControlToken("<|eom_id|>", 7), ControlToken("<|eot_id|>", 8)])
 

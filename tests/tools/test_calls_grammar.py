@@ -12,9 +12,9 @@ from transformers import PreTrainedTokenizerFast
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool
 from cachefriendly.tools.dialect import Dialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
+from cachefriendly.tools.dialects.plain_json import PlainJsonDialect
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
-from cachefriendly.tools.hermes import HermesDialect
-from cachefriendly.tools.plain_json import PlainJsonDialect
 from tests.tools.driver import sample
 
 WEATHER = Tool(

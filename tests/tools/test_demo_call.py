@@ -10,8 +10,8 @@ from transformers import DynamicCache
 
 from cachefriendly.compat_transformers import cache_argument
 from cachefriendly.messages import Tool
+from cachefriendly.tools.dialects.hermes import HermesDialect
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary, json_grammar
-from cachefriendly.tools.hermes import HermesDialect
 
 MAGIC = Tool(
     "magic_function",

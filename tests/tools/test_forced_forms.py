@@ -11,12 +11,12 @@ import pytest
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.testing.template_tokenizer import template_tokenizer
-from cachefriendly.tools.deepseek import DeepSeekDialect
-from cachefriendly.tools.dsml import DsmlDialect
-from cachefriendly.tools.gemma4 import GemmaDialect
+from cachefriendly.tools.dialects.deepseek import DeepSeekDialect
+from cachefriendly.tools.dialects.dsml import DsmlDialect
+from cachefriendly.tools.dialects.gemma4 import GemmaDialect
+from cachefriendly.tools.dialects.harmony import HarmonyDialect
+from cachefriendly.tools.dialects.kimi import KimiDialect
 from cachefriendly.tools.grammar import GrammarMatcher, Vocabulary
-from cachefriendly.tools.harmony import HarmonyDialect
-from cachefriendly.tools.kimi import KimiDialect
 from cachefriendly.tools.native import NativeDialect
 from tests.tools.driver import sample
 

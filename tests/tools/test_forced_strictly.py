@@ -13,10 +13,10 @@ from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.testing.template_tokenizer import template_tokenizer
 from cachefriendly.tools.dialect import DIALECTS
-from cachefriendly.tools.lfm2 import CLOSE, OPEN
+from cachefriendly.tools.dialects.lfm2 import CLOSE, OPEN
+from cachefriendly.tools.dialects.tags import TagDialect
 from cachefriendly.tools.matcher import resolved_lark
 from cachefriendly.tools.native import NativeDialect
-from cachefriendly.tools.tag_dialects import TagDialect
 from cachefriendly.tools.vocabulary import Vocabulary, start_matcher
 
 ONE_BY_ONE = [

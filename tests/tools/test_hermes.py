@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cachefriendly.events import TextDelta, ToolCallReady
 from cachefriendly.messages import InvalidToolCall, Message, Tool, ToolCall
 from cachefriendly.tools.dialect import Dialect
-from cachefriendly.tools.hermes import HermesDialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1, "b": 2}}\n</tool_call>'

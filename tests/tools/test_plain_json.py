@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cachefriendly.events import TextDelta
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.tools.dialect import dialect_for
-from cachefriendly.tools.plain_json import PlainJsonDialect
+from cachefriendly.tools.dialects.plain_json import PlainJsonDialect
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
 Parse = Callable[[ReplyParser, Iterable[str]], ParsedReply]

@@ -12,9 +12,9 @@ from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.testing import byte_tokenizer, scripted_replies, tiny_model
 from cachefriendly.tools.dialect import dialect_for
-from cachefriendly.tools.gemma4 import GemmaDialect
-from cachefriendly.tools.hermes import HermesDialect
-from cachefriendly.tools.kimi import KimiDialect
+from cachefriendly.tools.dialects.gemma4 import GemmaDialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
+from cachefriendly.tools.dialects.kimi import KimiDialect
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.response_template import (
     ResponseTemplate,

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from cachefriendly.tools.block_dialects import (
+from cachefriendly.tools.dialects.blocks import (
     ApertusDialect,
     AprielDialect,
     CohereDialect,
@@ -16,7 +16,7 @@ from cachefriendly.tools.block_dialects import (
     MiniMaxM1Dialect,
     SolarDialect,
 )
-from cachefriendly.tools.functionary import FunctionaryDialect
+from cachefriendly.tools.dialects.functionary import FunctionaryDialect
 from cachefriendly.tools.stream import Reasoning
 from tests.tools.driver import Case
 from tests.tools.usual import TOOLS, usual_cases

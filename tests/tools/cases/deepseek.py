@@ -2,7 +2,7 @@
 """DeepSeek V3.1: name, separator, arguments as they are."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.deepseek import DeepSeekDialect
+from cachefriendly.tools.dialects.deepseek import DeepSeekDialect
 from tests.tools.driver import Case
 
 DIALECT = DeepSeekDialect()

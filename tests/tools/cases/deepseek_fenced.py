@@ -2,7 +2,7 @@
 """DeepSeek V3 and R1: the arguments in a code block."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.deepseek import DeepSeekDialect
+from cachefriendly.tools.dialects.deepseek import DeepSeekDialect
 from tests.tools.driver import Case
 
 DIALECT = DeepSeekDialect(fenced=True)

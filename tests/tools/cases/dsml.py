@@ -2,7 +2,7 @@
 """DeepSeek V3.2 and later: each argument in a tag that says whether it is text or JSON."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.dsml import DsmlDialect
+from cachefriendly.tools.dialects.dsml import DsmlDialect
 from tests.tools.driver import Case
 
 DIALECT = DsmlDialect()

@@ -3,7 +3,7 @@
 import re
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.gemma4 import GemmaDialect
+from cachefriendly.tools.dialects.gemma4 import GemmaDialect
 from tests.tools.driver import Case
 
 DIALECT = GemmaDialect()

@@ -3,7 +3,7 @@
 import re
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.harmony import HarmonyDialect
+from cachefriendly.tools.dialects.harmony import HarmonyDialect
 from tests.tools.driver import Case
 
 DIALECT = HarmonyDialect()

@@ -1,7 +1,7 @@
 """Hermes replies; more of them, with their reasons, are in test_hermes.py."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.hermes import HermesDialect
+from cachefriendly.tools.dialects.hermes import HermesDialect
 from tests.tools.driver import Case
 
 DIALECT = HermesDialect()

@@ -1,7 +1,7 @@
-"""What the dialects of block_dialects.py have in common, on one of them."""
+"""What the dialects of blocks.py have in common, on one of them."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.block_dialects import NemotronV2Dialect
+from cachefriendly.tools.dialects.blocks import NemotronV2Dialect
 from tests.tools.driver import Case
 
 DIALECT = NemotronV2Dialect()

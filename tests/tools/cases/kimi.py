@@ -1,7 +1,7 @@
 """Kimi K2: the id of a call holds its name and is kept."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.kimi import KimiDialect
+from cachefriendly.tools.dialects.kimi import KimiDialect
 from tests.tools.driver import Case
 
 DIALECT = KimiDialect()

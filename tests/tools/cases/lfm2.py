@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from cachefriendly.tools.lfm2 import Lfm2Dialect
+from cachefriendly.tools.dialects.lfm2 import Lfm2Dialect
 from tests.tools.driver import Case
 from tests.tools.usual import TOOLS, usual_cases
 

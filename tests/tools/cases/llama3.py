@@ -3,7 +3,7 @@
 import json
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.llama3 import Llama3Dialect
+from cachefriendly.tools.dialects.llama3 import Llama3Dialect
 from tests.tools.driver import Case
 from tests.tools.usual import TOOLS as USUAL
 from tests.tools.usual import usual_cases

@@ -3,7 +3,11 @@
 import json
 from typing import Any
 
-from cachefriendly.tools.mistral import MistralCallIdDialect, MistralDialect, MistralListDialect
+from cachefriendly.tools.dialects.mistral import (
+    MistralCallIdDialect,
+    MistralDialect,
+    MistralListDialect,
+)
 from cachefriendly.tools.stream import Reasoning
 from tests.tools.driver import Case
 from tests.tools.usual import TOOLS, usual_cases

@@ -1,7 +1,7 @@
 """Plain JSON replies; more of them, with their reasons, are in test_plain_json.py."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.plain_json import PlainJsonDialect
+from cachefriendly.tools.dialects.plain_json import PlainJsonDialect
 from tests.tools.driver import Case
 
 DIALECT = PlainJsonDialect()

@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from cachefriendly.prefix import common_prefix
-from cachefriendly.tools.glm import GlmDialect, GlmTightDialect
-from cachefriendly.tools.qwen3_coder import Qwen3CoderDialect
-from cachefriendly.tools.tag_dialects import (
+from cachefriendly.tools.dialects.glm import GlmDialect, GlmTightDialect
+from cachefriendly.tools.dialects.qwen3_coder import Qwen3CoderDialect
+from cachefriendly.tools.dialects.tags import (
     HunyuanDialect,
     MiniCpmDialect,
     MiniMaxDialect,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.block_dialects import BlockDialect
 from cachefriendly.tools.call_json import BrokenCall, read_arguments
 from cachefriendly.tools.call_text import CallText
+from cachefriendly.tools.dialects.blocks import BlockDialect
 from cachefriendly.tools.json_blocks import JsonBlockParser
 from cachefriendly.tools.stream import ReplyParser
 

@@ -10,8 +10,8 @@ from typing import Any
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import BrokenCall
-from cachefriendly.tools.gemma_grammar import gemma_calls_grammar
-from cachefriendly.tools.gemma_values import QUOTE, read_object, written
+from cachefriendly.tools.dialects.gemma_grammar import gemma_calls_grammar
+from cachefriendly.tools.dialects.gemma_values import QUOTE, read_object, written
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import Reasoning

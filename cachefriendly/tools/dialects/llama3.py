@@ -7,8 +7,8 @@ from typing import Any
 
 from cachefriendly.tools.call_json import BrokenCall, read_call
 from cachefriendly.tools.call_text import CallText
+from cachefriendly.tools.dialects.plain_json import BareJsonDialect, PlainJsonParser
 from cachefriendly.tools.json_scan import json_objects
-from cachefriendly.tools.plain_json import BareJsonDialect, PlainJsonParser
 from cachefriendly.tools.python_calls import read_python_calls
 from cachefriendly.tools.stream import held_back
 

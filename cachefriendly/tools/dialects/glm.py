@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cachefriendly.tools.tag_dialects import TagDialect
+from cachefriendly.tools.dialects.tags import TagDialect
 from cachefriendly.tools.tag_text import TagText
 
 __all__ = ["GlmDialect", "GlmTightDialect"]

@@ -12,7 +12,7 @@ from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.arguments import Arguments, arguments_of
 from cachefriendly.tools.call_json import BrokenCall
 from cachefriendly.tools.call_text import lark_text
-from cachefriendly.tools.gemma_values import QUOTE, read_object, written
+from cachefriendly.tools.dialects.gemma_values import QUOTE, read_object, written
 from cachefriendly.tools.grammar import call_choice, json_grammar, what_of
 from cachefriendly.tools.keywords import implied_types, schema_parts
 from cachefriendly.tools.schema import TYPES, referenced

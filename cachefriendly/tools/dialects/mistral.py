@@ -7,9 +7,9 @@ import re
 from typing import Any, ClassVar
 
 from cachefriendly.messages import ToolCall
-from cachefriendly.tools.block_dialects import BlockDialect
 from cachefriendly.tools.call_json import BrokenCall, read_arguments, written_id
 from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
+from cachefriendly.tools.dialects.blocks import BlockDialect
 from cachefriendly.tools.json_blocks import JsonBlockParser
 
 __all__ = ["MistralCallIdDialect", "MistralDialect", "MistralListDialect"]
