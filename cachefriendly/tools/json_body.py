@@ -25,12 +25,20 @@ class JsonBody:
 
     ``closes`` end the call and belong to it, ``stops`` end it and belong to what follows. Inside a
     JSON string they are text, unless the JSON never becomes whole: then the first of them ends the
-    (broken) call.
+    (broken) call, of ``breaks`` where those are given.
     """
 
-    def __init__(self, closes: Sequence[str], stops: Sequence[str] = (), *, start: int = 0) -> None:
+    def __init__(
+        self,
+        closes: Sequence[str],
+        stops: Sequence[str] = (),
+        *,
+        start: int = 0,
+        breaks: Sequence[str] = (),
+    ) -> None:
         self._closes = frozenset(closes)
         self._markers = tuple(sorted({*closes, *stops}, key=len, reverse=True))
+        self._breaks = tuple(breaks) or self._markers
         self._starts = frozenset(marker[0] for marker in self._markers)
         self._scanner = JsonScanner()
         self._start = self._at = start
@@ -63,7 +71,7 @@ class JsonBody:
 
     def _first_marker(self, text: str, stop: int) -> BodyEnd | None:
         """The JSON is broken: was the end of the call taken for a part of a string?"""
-        found = (text.find(marker, self._start, stop) for marker in self._markers)
+        found = (text.find(marker, self._start, stop) for marker in self._breaks)
         places = [at for at in found if at >= 0]
         return self._marker(text, min(places)) if places else None
 

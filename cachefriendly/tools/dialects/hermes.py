@@ -9,10 +9,10 @@ from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.call_json import read_call
 from cachefriendly.tools.call_text import CallText
 from cachefriendly.tools.grammar import calls_grammar
-from cachefriendly.tools.json_scan import JsonScanner
+from cachefriendly.tools.json_body import JsonBody
 from cachefriendly.tools.marked import MarkedParser
 from cachefriendly.tools.native import FormDialect, tool_line
-from cachefriendly.tools.stream import THINK, Reasoning, held_back
+from cachefriendly.tools.stream import THINK, Reasoning
 
 __all__ = ["HermesDialect", "HermesParser"]
 
@@ -88,38 +88,15 @@ class HermesParser(MarkedParser):
         super().__init__(
             id_seed=id_seed, opens=(CALL_OPEN,), reasoning=reasoning, reasoning_open=reasoning_open
         )
-        self._scanner = JsonScanner()
-        self._scanned = 0
+        self._body = _body()
 
     def _call(self, final: bool) -> bool:
-        body, scanner = self._pending, self._scanner
-        while self._scanned < len(body):
-            at = self._scanned
-            if not scanner.in_string and body[at] == "<":
-                if body.startswith(CALL_CLOSE, at):
-                    return self._end(at, at + len(CALL_CLOSE))
-                if body.startswith(CALL_OPEN, at):
-                    return self._end(at, at)
-                if held_back(body[at:], CALL_OPEN, CALL_CLOSE) == len(body) - at:
-                    whole = scanner.status == "done"
-                    return final and self._end(at, len(body), whole=whole)
-            was_sound = scanner.status != "bad"
-            scanner.push(body[at])
-            self._scanned += 1
-            if was_sound and scanner.status == "bad" and self._end_at_first_close(at):
-                return True
-        if not final:
+        end = self._body.find(self._pending, final)
+        if end is None:
             return False
-        if scanner.status != "done" and self._end_at_first_close(len(body)):
-            return True
-        return self._end(len(body), len(body), whole=scanner.status == "done")
+        body, self._body = self._pending[: end.body], _body()
+        return self._end_call(end.call, lambda: read_call(body), whole=end.whole)
 
-    def _end_at_first_close(self, stop: int) -> bool:
-        """The JSON is broken: was a closing marker taken for part of a string?"""
-        at = self._pending.find(CALL_CLOSE, 0, stop)
-        return at >= 0 and self._end(at, at + len(CALL_CLOSE))
 
-    def _end(self, body_stop: int, call_stop: int, *, whole: bool = True) -> bool:
-        body = self._pending[:body_stop]
-        self._scanner, self._scanned = JsonScanner(), 0
-        return self._end_call(call_stop, lambda: read_call(body), whole=whole)
+def _body() -> JsonBody:
+    return JsonBody((CALL_CLOSE,), (CALL_OPEN,), breaks=(CALL_CLOSE,))
