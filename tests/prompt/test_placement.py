@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cachefriendly.events import MissReason
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.prompt import PromptBuilder
 from cachefriendly.testing import byte_tokenizer, templates
@@ -44,6 +45,9 @@ RESULT_IN_TURN = (
 )
 """A call does not end its turn: it ends with the tokens that close the call."""
 
+COUNTS_NAMES = NEEDS_CALLS.replace("+ ns.name + '\\n'", "~ ns.name | length ~ '\\n'")
+"""Heads the result with what only the real name of its call gives: no stand-in shows where it is."""
+
 CALL = ToolCall("get_weather", {"city": "Ulm"}, "call_1")
 CALL_IDS = list(b"<call get_weather Ulm>")
 
@@ -68,10 +72,22 @@ def test_a_template_that_wants_calls_before_results(policy):
 
 def test_a_call_that_does_not_end_its_turn_is_kept():
     chat = tool_chat(RESULT_IN_TURN)
-    assert chat.new_ids()
+    result = "</tool_call><tool_response>sunny get_weather</tool_response>"
+    assert chat.builder.tokens.decode(chat.new_ids()) == f"{result}<|im_start|>assistant\n"
     chat.reply(list(b"Sun."), Message("assistant", "Sun."))
     chat.add("user", "Thanks")
-    assert chat.new_ids()
+    after = "<|im_end|><|im_start|>user\nThanks<|im_end|><|im_start|>assistant\n"
+    assert chat.builder.tokens.decode(chat.new_ids()) == after
+
+
+def test_a_call_that_cannot_be_placed_is_rendered_and_named():
+    chat = tool_chat(COUNTS_NAMES)
+    built = chat.prompt()
+    (loss,) = built.losses
+    assert (loss.reason, loss.message_index) == (MissReason.TEMPLATE_REWROTE_HISTORY, 1)
+    assert built.ids == tuple(chat.builder.encode_text(built.text))
+    assert '<tool_call>get_weather{"city": "Ulm"}</tool_call>' in built.text
+    assert not any(span.source == "recorded" for span in built.spans)
 
 
 def test_a_plain_text_template_keeps_recorded_ids():
