@@ -46,7 +46,7 @@ RESULT_IN_TURN = (
 """A call does not end its turn: it ends with the tokens that close the call."""
 
 COUNTS_NAMES = NEEDS_CALLS.replace("+ ns.name + '\\n'", "~ ns.name | length ~ '\\n'")
-"""Heads the result with what only the real name of its call gives: no stand-in shows where it is."""
+"""Heads the result with what only the real name of its call gives: no stand-in finds its place."""
 
 CALL = ToolCall("get_weather", {"city": "Ulm"}, "call_1")
 CALL_IDS = list(b"<call get_weather Ulm>")
