@@ -23,6 +23,7 @@ __all__ = [
     "is_checkpointing",
     "logits_processors",
     "out_of_memory",
+    "pipeline_settings",
     "returned_cache",
     "stop_ids",
     "text_config",
@@ -190,3 +191,31 @@ def stop_ids(model: PreTrainedModel, tokenizer: Any) -> frozenset[int]:
             ids = found if isinstance(found, list | tuple) else [found]
             return frozenset(int(i) for i in ids)
     return frozenset()
+
+
+def pipeline_settings(pipeline: Any) -> dict[str, Any]:
+    """Generation settings of a transformers pipeline beside its model's: the owner's, and the
+    pipeline's own defaults where neither says (256 new tokens, sampled at 0.7).
+
+    Earlier versions merge them, and transformers' global defaults, when the pipeline is made,
+    later ones for each call. Anything else that holds a model has none.
+    """
+    given = dict(getattr(pipeline, "_forward_params", {}))
+    if hasattr(pipeline, "_prepare_generate_kwargs"):
+        given = pipeline._prepare_generate_kwargs(given)
+        merged, own = given.get("generation_config"), GenerationConfig()
+    else:
+        merged = getattr(pipeline, "generation_config", None)
+        own = getattr(pipeline.model, "generation_config", None)
+    if isinstance(merged, GenerationConfig):
+        given = {**_changed(merged, own), **given}
+    known = vars(GenerationConfig()).keys() - {"bos_token_id", "pad_token_id"}
+    return {k: v for k, v in given.items() if k in known and not k.startswith("_")}
+
+
+def _changed(merged: GenerationConfig, own: Any) -> dict[str, Any]:
+    """Fields that are not what the model's own config, or transformers where it is silent, says."""
+    silent = {**GenerationConfig._get_default_generation_params(), "do_sample": None}
+    fields = {k: v for k, v in merged.to_diff_dict().items() if k != "transformers_version"}
+    said = {name: getattr(own, name, None) for name in fields}
+    return {k: v for k, v in fields.items() if v != (silent.get(k) if said[k] is None else said[k])}

@@ -114,7 +114,7 @@ class ChatCacheFriendly(ScopedChatModel):
         placement = device_map if device_map is not None else _device_map(device)
         if placement is not None:
             load["device_map"] = placement
-        settings = {**pipeline_options(pipeline_kwargs), **options.pop("generation_kwargs", {})}
+        settings = {**(pipeline_kwargs or {}), **options.pop("generation_kwargs", {})}
         return cls(model=model_id, model_kwargs=load, generation_kwargs=settings, **options)
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> ChatCacheFriendly:
@@ -165,6 +165,8 @@ class ChatCacheFriendly(ScopedChatModel):
         return params
 
     def get_token_ids(self, text: str) -> list[int]:
+        if self.custom_get_token_ids is not None:
+            return self.custom_get_token_ids(text)
         return list(self.engine.token_ids(text))
 
     def get_num_tokens_from_messages(
@@ -223,7 +225,7 @@ class ChatCacheFriendly(ScopedChatModel):
 
     def _sampling(self, options: Mapping[str, Any]) -> Sampling:
         """The pipeline's settings, then the model's own, then those of the call."""
-        pipeline = pipeline_options(getattr(self.llm, "pipeline_kwargs", None))
+        pipeline = pipeline_options(self.llm)
         extra = {k: v for k, v in self.model_kwargs.items() if k not in LOAD_OPTIONS}
         own = {name: getattr(self, name) for name in GENERATION_NAMES}
         return sampling_from(
@@ -306,7 +308,7 @@ class ChatCacheFriendly(ScopedChatModel):
 
     def with_structured_output(
         self,
-        schema: dict[str, Any] | type,
+        schema: dict[str, Any] | type | None = None,
         *,
         method: StructuredMethod = "json_schema",
         include_raw: bool = False,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
-from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.errors import CacheFriendlyError, ConfigError, RequestError
 from cachefriendly.options import (
     ALIASES,
     GENERATION_NAMES,
@@ -21,6 +21,7 @@ __all__ = [
     "check_timeout",
     "constructor_options",
     "generation_layers",
+    "without_output",
 ]
 
 _GENERATION: Final = GENERATION_NAMES | {"do_sample"}
@@ -37,6 +38,9 @@ _CALL_OPTIONS: Final = _GENERATION | {
     "stream",
     "max_retries",
     "parallel_tool_calls",
+    "skip_prompt",
+    "stream_options",
+    "stream_usage",
     "strict",
 }
 _CALL_KINDS: Final[Mapping[str, type]] = {
@@ -54,6 +58,7 @@ _ALIASES: Final[Mapping[str, str]] = {
     **ALIASES,
     "model_id": "model",
     "model_name": "model",
+    "pipeline_kwargs": "generation_kwargs",
     "request_timeout": "timeout",
 }
 # Settings of a remote client that generic code passes to any chat model; nothing local to set.
@@ -77,6 +82,8 @@ _NEUTRAL: Final[Mapping[str, tuple[Any, ...]]] = {
     "top_logprobs": (None,),
     "logit_bias": (None,),
 }
+# How a pipeline formats what it returns; here it is always the reply alone.
+_OUTPUT_ONLY: Final = frozenset({"return_full_text", "skip_prompt"})
 _HINT: Final = "fields of transformers' GenerationConfig go into generation_kwargs={...}"
 
 
@@ -86,10 +93,10 @@ def constructor_options(options: Mapping[str, Any], fields: Collection[str]) -> 
     Raises:
         ConfigError: an argument is unknown, was given under two names, or has no effect here.
     """
-    renamed = standard_names(options, _ALIASES, error=ConfigError)
-    for name, harmless in _NEUTRAL.items():
-        if name in renamed and renamed.pop(name) not in harmless:
-            raise ConfigError(f"{name}={options[name]!r} is not supported; leave it out")
+    renamed = _named(options, ConfigError)
+    if "do_sample" in renamed:  # no field: `temperature` says the same
+        extra = {"do_sample": renamed.pop("do_sample")}
+        renamed["generation_kwargs"] = {**extra, **(renamed.get("generation_kwargs") or {})}
     refuse_unknown(set(renamed) - _REMOTE_ONLY, fields, error=ConfigError, hint=_HINT)
     return {name: value for name, value in renamed.items() if name in fields}
 
@@ -100,10 +107,26 @@ def check_call(options: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         RequestError: an option is unknown, was given under two names, or is of another kind.
     """
-    renamed = standard_names(options, _ALIASES)
+    renamed = _named(options, RequestError)
     refuse_unknown(renamed, _CALL_OPTIONS, hint=_HINT)
     check_kinds(renamed, _CALL_KINDS)
     return renamed
+
+
+def _named(options: Mapping[str, Any], error: type[CacheFriendlyError]) -> dict[str, Any]:
+    """Options under their standard names, without those that are set to nothing."""
+    renamed = standard_names(options, _ALIASES, error=error)
+    for name, harmless in _NEUTRAL.items():
+        if name in renamed and renamed.pop(name) not in harmless:
+            raise error(f"{name}={options[name]!r} is not supported; leave it out")
+    if isinstance(renamed.get("generation_kwargs"), Mapping):
+        renamed["generation_kwargs"] = without_output(renamed["generation_kwargs"])
+    return renamed
+
+
+def without_output(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A pipeline's options without those that only format what it returns."""
+    return {name: value for name, value in options.items() if name not in _OUTPUT_ONLY}
 
 
 def generation_layers(options: Mapping[str, Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:

@@ -10,11 +10,18 @@ from cachefriendly.checkpoint import Checkpoint, check_engine
 from cachefriendly.config import EngineConfig
 from cachefriendly.errors import ConfigError
 from cachefriendly.options import first_given
+from cachefriendly_lc.settings import without_output
 
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
 
-__all__ = ["LOAD_OPTIONS", "EngineSource", "engine_from", "pipeline_options", "source_from"]
+__all__ = [
+    "LOAD_OPTIONS",
+    "EngineSource",
+    "engine_from",
+    "pipeline_options",
+    "source_from",
+]
 
 LOAD_OPTIONS: Final = frozenset(
     {
@@ -142,6 +149,11 @@ def _pipeline_parts(llm: Any) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def pipeline_options(given: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Generation parameters among a pipeline's; what only formats its output is dropped."""
-    return {k: v for k, v in (given or {}).items() if k not in ("return_full_text", "skip_prompt")}
+def pipeline_options(llm: Any) -> dict[str, Any]:
+    """Generation parameters of a `HuggingFacePipeline` and of the pipeline in it."""
+    if llm is None:
+        return {}
+    from cachefriendly.compat_transformers import pipeline_settings
+
+    given = getattr(llm, "pipeline_kwargs", None) or {}
+    return without_output({**pipeline_settings(getattr(llm, "pipeline", llm)), **given})

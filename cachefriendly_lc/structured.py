@@ -54,7 +54,7 @@ class StructuredModel:
 
 def structured_model(
     model: ChatCacheFriendly,
-    schema: dict[str, Any] | type,
+    schema: dict[str, Any] | type | None,
     method: StructuredMethod,
     *,
     strict: bool | None,
@@ -62,10 +62,16 @@ def structured_model(
 ) -> StructuredModel:
     """Bind ``schema``, and ``options`` of the calls, to ``model``.
 
-    ``json_mode`` is held to the schema as ``json_schema`` is: elsewhere it promises less.
+    ``json_mode`` is held to the schema as ``json_schema`` is: elsewhere it promises less. It alone
+    goes without a schema, and is then held to some JSON object.
     """
     if method not in _METHODS:
         raise RequestError(f"method={method!r} is unknown; use one of {', '.join(_METHODS)}")
+    if schema is None:
+        if method != "json_mode":
+            raise RequestError(f"method={method!r} needs a schema; only json_mode goes without")
+        anything = model.bind(response_format={"type": "json_object"}, **options)
+        return StructuredModel(anything, JsonOutputParser())
     openai_tool = openai_tools([schema], strict=strict)[0]
     traced = {"kwargs": {"method": method, "strict": strict}, "schema": openai_tool}
     bind = {**options, "ls_structured_output_format": traced}

@@ -323,6 +323,7 @@ def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
         (lambda m: m.bind_tools([print_it], tool_choic="any"), "did you mean 'tool_choice'"),
         (lambda m: m.with_structured_output(Answer, methd="x"), "unknown option 'methd'"),
         (lambda m: m.with_structured_output(Answer, method="yaml"), "method='yaml' is unknown"),
+        (lambda m: m.with_structured_output(), "method='json_schema' needs a schema"),
     ],
 )
 def test_calls_refuse(model: ChatCacheFriendly, call: Callable[[Any], Any], error: str) -> None:
@@ -373,6 +374,13 @@ def test_structured_output(method: Any) -> None:
     assert wanted is not None
     assert wanted["type"] == "object"
     assert wanted["properties"]["text"]["type"] == "string"
+
+
+def test_json_mode_without_a_schema() -> None:
+    engine = ScriptedEngine('{"text": "x"}')
+    model = ChatCacheFriendly(engine=engine).with_structured_output(method="json_mode")
+    assert model.invoke("hi") == {"text": "x"}
+    assert engine.requests[0].response_schema == {"type": "object"}
 
 
 async def test_content_blocks_come_back_as_the_same_message(engine: ScriptedEngine) -> None:

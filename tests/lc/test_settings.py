@@ -33,8 +33,20 @@ def test_settings_of_a_remote_client_are_ignored() -> None:
 
 def test_what_has_no_counterpart_must_be_neutral() -> None:
     assert constructor_options({"n": 1, "presence_penalty": 0.0, "logit_bias": None}, ()) == {}
+    assert check_call({"n": 1, "logprobs": False, "stream_usage": True}) == {"stream_usage": True}
     with pytest.raises(ConfigError, match="n=2 is not supported"):
         constructor_options({"n": 2}, ())
+    with pytest.raises(RequestError, match="n=2 is not supported"):
+        check_call({"n": 2})
+
+
+def test_options_of_a_pipeline() -> None:
+    given = {"max_new_tokens": 3, "return_full_text": False, "skip_prompt": True}
+    fields = {"generation_kwargs"}
+    assert check_call({"pipeline_kwargs": given}) == {"generation_kwargs": {"max_new_tokens": 3}}
+    assert constructor_options({"do_sample": True, "generation_kwargs": given}, fields) == {
+        "generation_kwargs": {"do_sample": True, "max_new_tokens": 3}
+    }
 
 
 def test_unknown_names_are_refused() -> None:
