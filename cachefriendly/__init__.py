@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cachefriendly.anchors import Anchor, AnchoredPrompt
     from cachefriendly.config import EngineConfig, Sampling
     from cachefriendly.engine.engine import Engine
     from cachefriendly.errors import (
@@ -45,6 +46,8 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AgentState",
+    "Anchor",
+    "AnchoredPrompt",
     "CacheFriendlyError",
     "CacheReport",
     "Cancelled",
@@ -81,6 +84,7 @@ __all__ = [
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "anchors": ("Anchor", "AnchoredPrompt"),
     "config": ("EngineConfig", "Sampling"),
     "engine.engine": ("Engine",),
     "errors": (

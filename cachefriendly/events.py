@@ -68,6 +68,8 @@ class CacheReport:
     ``generated_tokens`` counts sampled ids, the stop token included. ``forwarded_tokens`` is what
     entered the model's embedding for this call: ``prefilled_tokens`` plus the generated ids that
     were fed back. ``dropped_messages`` of the request were left out by the overflow policy.
+    ``prefix_tokens`` come before the first message that is no system message: a number that varies
+    within a conversation means volatile text there; 0 where it cannot be told.
     """
 
     prompt_tokens: int
@@ -79,6 +81,7 @@ class CacheReport:
     drafted_tokens: int = 0
     rejected_tokens: int = 0
     dropped_messages: int = 0
+    prefix_tokens: int = 0
     ttft_s: float = 0.0
     total_s: float = 0.0
     losses: tuple[Loss, ...] = ()

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from cachefriendly.errors import RequestError
 
 __all__ = [
+    "ANCHORS_KEY",
     "HANDLE_KEY",
     "InvalidToolCall",
     "Message",
@@ -33,6 +34,9 @@ ROLES: tuple[str, ...] = get_args(Role)
 
 HANDLE_KEY = "cachefriendly"
 """The key under which a framework's message carries `Message.handle`."""
+
+ANCHORS_KEY = "cachefriendly_anchors"
+"""The key under which a framework's system message carries `Message.anchors`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class Message:
 
     ``handle`` names the generation that produced an assistant message (see
     `cachefriendly.prompt.transcript`); it is a hint that is always verified against the content.
+    ``anchors`` of a system message: what the names in brackets in its text stand for now (see
+    `cachefriendly.anchors`). Values are no part of the message's identity.
     """
 
     role: Role
@@ -79,16 +85,17 @@ class Message:
     name: str | None = None
     reasoning: str | None = None
     handle: str | None = None
+    anchors: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def without_handle(self) -> Message:
         return replace(self, handle=None)
 
     def detached(self) -> Message:
-        """A copy whose arguments nobody else can change; itself where there are none."""
-        if not self.tool_calls:
+        """A copy whose mappings nobody else can change; itself where there are none."""
+        if not self.tool_calls and not self.anchors:
             return self
         calls = (replace(call, arguments=_plain_copy(call.arguments)) for call in self.tool_calls)
-        return replace(self, tool_calls=tuple(calls))
+        return replace(self, tool_calls=tuple(calls), anchors=dict(self.anchors))
 
 
 def canonical_json(value: Any) -> str:
@@ -170,12 +177,30 @@ def _check_message(index: int, message: Message) -> None:
             f"message {index} ({message.role}): content is {kind}, but this model reads text only; "
             "send a string"
         )
-    for field in ("name", "reasoning", "tool_call_id"):
-        value = getattr(message, field)
+    for part in ("name", "reasoning", "tool_call_id"):
+        value = getattr(message, part)
         if value is not None and not isinstance(value, str):
-            raise RequestError(f"message {index}: {field}={value!r} must be a string or None")
+            raise RequestError(f"message {index}: {part}={value!r} must be a string or None")
     for call in message.tool_calls:
         _check_arguments(index, call)
+    if message.anchors:
+        _check_anchors(index, message)
+
+
+def _check_anchors(index: int, message: Message) -> None:
+    where = f"message {index} ({message.role})"
+    if message.role != "system":
+        raise RequestError(f"{where} has anchors; only system messages take them")
+    if not isinstance(message.anchors, Mapping):
+        kind = type(message.anchors).__name__
+        raise RequestError(f"{where}: anchors are {kind}; send a mapping of names to texts")
+    for name, value in message.anchors.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise RequestError(f"{where}: anchor {name!r}={value!r}: name and value must be text")
+        if not name.strip() or not name.isprintable() or "[" in name or "]" in name:
+            raise RequestError(
+                f"{where}: anchor name {name!r} is not usable; take one line without brackets"
+            )
 
 
 def _check_arguments(index: int, call: ToolCall) -> None:

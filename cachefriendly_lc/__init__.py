@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cachefriendly.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from cachefriendly_lc.anchors import AnchoredPrompt
     from cachefriendly_lc.chat_model import ChatCacheFriendly, ChatHuggingFace
     from cachefriendly_lc.history import StateDiffChatMessageHistory
     from cachefriendly_lc.memory import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from cachefriendly_lc.state import StateDiffAgentState
 
 __all__ = [
+    "AnchoredPrompt",
     "CacheFriendlyMiddleware",
     "ChatCacheFriendly",
     "ChatHuggingFace",
@@ -41,6 +43,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "AnchoredPrompt": "anchors",
     "CacheFriendlyMiddleware": "middleware",
     "ChatCacheFriendly": "chat_model",
     "ChatHuggingFace": "chat_model",

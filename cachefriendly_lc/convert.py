@@ -1,6 +1,7 @@
 """LangChain messages to the engine's messages and its replies back: pure functions.
 
-An `AIMessage` carries its handle in ``response_metadata["cachefriendly"]``.
+An `AIMessage` carries its handle in ``response_metadata["cachefriendly"]``, a `SystemMessage` the
+values of its anchors in ``additional_kwargs["cachefriendly_anchors"]``.
 """
 
 from __future__ import annotations
@@ -33,7 +34,14 @@ from cachefriendly.events import (
     TextDelta,
     ToolCallReady,
 )
-from cachefriendly.messages import HANDLE_KEY, InvalidToolCall, Message, Role, ToolCall
+from cachefriendly.messages import (
+    ANCHORS_KEY,
+    HANDLE_KEY,
+    InvalidToolCall,
+    Message,
+    Role,
+    ToolCall,
+)
 
 __all__ = [
     "PROVIDER",
@@ -85,7 +93,12 @@ def message_from_langchain(message: BaseMessage, *, index: int = 0) -> Message:
 
 
 def _from_system(message: BaseMessage, index: int) -> Message:
-    return Message("system", _text(message.content, index), name=message.name)
+    return Message(
+        "system",
+        _text(message.content, index),
+        name=message.name,
+        anchors=message.additional_kwargs.get(ANCHORS_KEY) or {},
+    )
 
 
 def _from_human(message: BaseMessage, index: int) -> Message:
@@ -127,6 +140,8 @@ def _from_chat(message: BaseMessage, index: int) -> Message:
             f"message {index}: unknown role {cast('ChatMessage', message).role!r}; "
             f"use one of {', '.join(_CHAT_ROLES)}"
         )
+    if role == "system":
+        return _from_system(message, index)
     call_id = message.additional_kwargs.get("tool_call_id") if role == "tool" else None
     return Message(role, _text(message.content, index), tool_call_id=call_id, name=message.name)
 
@@ -194,8 +209,10 @@ def message_to_langchain(message: Message) -> BaseMessage:
         return ToolMessage(
             content=message.content, tool_call_id=message.tool_call_id or "", name=message.name
         )
-    kind = SystemMessage if message.role == "system" else HumanMessage
-    return kind(content=message.content, name=message.name)
+    if message.role == "user":
+        return HumanMessage(content=message.content, name=message.name)
+    extras = {ANCHORS_KEY: dict(message.anchors)} if message.anchors else {}
+    return SystemMessage(content=message.content, name=message.name, additional_kwargs=extras)
 
 
 def message_from_result(result: ChatResult, *, model_name: str) -> AIMessage:

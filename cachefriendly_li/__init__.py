@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from cachefriendly.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from cachefriendly_li.anchors import AnchoredPrompt
     from cachefriendly_li.chat_engine import CacheFriendlyChatEngine, SimpleChatEngine
     from cachefriendly_li.llm import CacheFriendlyLLM, HuggingFaceLLM
     from cachefriendly_li.memory import ChatMemoryBuffer
 
 __all__ = [
+    "AnchoredPrompt",
     "CacheFriendlyChatEngine",
     "CacheFriendlyLLM",
     "ChatMemoryBuffer",
@@ -25,6 +27,7 @@ __all__ = [
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "anchors": ("AnchoredPrompt",),
     "chat_engine": ("CacheFriendlyChatEngine", "SimpleChatEngine"),
     "llm": ("CacheFriendlyLLM", "HuggingFaceLLM"),
     "memory": ("ChatMemoryBuffer",),

@@ -1,7 +1,8 @@
 """LlamaIndex messages and responses to the engine's values and back: pure functions.
 
 An assistant message carries its handle in ``additional_kwargs["cachefriendly"]``, malformed calls
-in ``additional_kwargs["invalid_tool_calls"]`` and whole calls as `ToolCallBlock`.
+in ``additional_kwargs["invalid_tool_calls"]`` and whole calls as `ToolCallBlock`; a system message
+the values of its anchors in ``additional_kwargs["cachefriendly_anchors"]``.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ from llama_index.core.base.llms.types import (
 
 from cachefriendly.errors import RequestError
 from cachefriendly.events import ChatResult
-from cachefriendly.messages import HANDLE_KEY, InvalidToolCall, Message, Role, ToolCall
+from cachefriendly.messages import (
+    ANCHORS_KEY,
+    HANDLE_KEY,
+    InvalidToolCall,
+    Message,
+    Role,
+    ToolCall,
+)
 
 __all__ = [
     "assistant_message",
@@ -76,6 +84,7 @@ def message_from_llama_index(message: ChatMessage, index: int = 0) -> Message:
         name=_text(extras.get(_NAME_KEY)),
         reasoning="".join(thoughts) if thoughts else None,
         handle=_text(extras.get(HANDLE_KEY)) if role == "assistant" else None,
+        anchors=(extras.get(ANCHORS_KEY) or {}) if role == "system" else {},
     )
 
 
@@ -85,6 +94,7 @@ def message_to_llama_index(message: Message) -> ChatMessage:
         _ID_KEY: message.tool_call_id,
         _NAME_KEY: message.name,
         HANDLE_KEY: message.handle,
+        ANCHORS_KEY: dict(message.anchors) or None,
         _INVALID_KEY: [_invalid_to_dict(call) for call in message.invalid_tool_calls] or None,
     }
     chat = assistant_message(message.content, message.reasoning, message.tool_calls)

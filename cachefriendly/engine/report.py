@@ -138,6 +138,7 @@ class ReplyRecorder:
                 made_by=self._maker_of(built.provenance.parent, done.maker),
             ),
             dropped_messages=built.dropped,
+            prefix_tokens=built.prefix_tokens,
         )
 
     def _count(self, report: CacheReport, session: tuple[str, str | None]) -> CacheReport:

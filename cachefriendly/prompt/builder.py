@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, time
@@ -13,24 +12,26 @@ from typing import Any
 from cachefriendly.config import Clock, HistoryPolicy
 from cachefriendly.events import Loss
 from cachefriendly.messages import Message, check_conversation
-from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.awaiting import STAND_INS, certain_part, with_results
+from cachefriendly.prompt.bindings import Binder, Bound, BoundTalk
 from cachefriendly.prompt.boundaries import likely_partings
 from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
 from cachefriendly.prompt.canonical_tools import canonical_tools
-from cachefriendly.prompt.chain import Link, links_of
+from cachefriendly.prompt.chain import Link
+from cachefriendly.prompt.committed import record_of
 from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.departure import find_departure
 from cachefriendly.prompt.digests import digest_of
 from cachefriendly.prompt.disguise import disguise_for
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
+from cachefriendly.prompt.head import PrefixLengths
 from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.lengths import MessageLengths
 from cachefriendly.prompt.losses import Comparison, compare, find_losses
 from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
 from cachefriendly.prompt.policy import policy_named
-from cachefriendly.prompt.record import Record, content_name
+from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
 from cachefriendly.prompt.restore import restored, thoughts_apart
 from cachefriendly.prompt.template import check_arguments, template_source
@@ -79,6 +80,8 @@ class PromptBuilder:
         sources = [source.encode("utf-8", "surrogatepass") for source in (plain, with_tools)]
         identity = digest_of(self._identity, *sources).hex()[:16]
         self.turns = Turns(self.transcript, self.tokens, identity)
+        self._binder = Binder(self.transcript)
+        self._prefixes = PrefixLengths()
         self._window = window
         self._lengths = MessageLengths(self.tokens.count, self._plain_length)
 
@@ -107,6 +110,7 @@ class PromptBuilder:
     def forget(self, namespace: str) -> None:
         """Drop every record of a namespace."""
         self.transcript.forget(namespace)
+        self._binder.forget(namespace)
 
     def build(
         self,
@@ -135,11 +139,11 @@ class PromptBuilder:
         check_arguments(request.template_arguments)
         if awaiting:
             return self._build_awaiting(request, awaiting)
-        links = links_of(request.messages)
-        build = partial(self._build, request, links, generation_prompt)
+        talk = self._binder.bind(request)
+        build = partial(self._build, request, talk, generation_prompt)
         if self._window is None or whole:
-            return build(Cut.nothing(len(links)))
-        lengths, head = self._lengths.of(links), self._head_length(request)
+            return build(Cut.nothing(len(talk.links)))
+        lengths, head = self._lengths.of(talk.links), self._head_length(request)
         return self._window.fit(request.messages, lengths, head, build)
 
     def _build_awaiting(self, request: ChatRequest, awaiting: Sequence[str]) -> BuiltPrompt:
@@ -150,15 +154,15 @@ class PromptBuilder:
         return certain_part(one, other, self.tokens)
 
     def _build(
-        self, request: ChatRequest, links: Sequence[Link], generation_prompt: bool, cut: Cut
+        self, request: ChatRequest, talk: BoundTalk, generation_prompt: bool, cut: Cut
     ) -> BuiltPrompt:
         """The prompt of the messages that stay. Their links name all that came before them."""
+        messages, links, moved = talk.messages, talk.links, None
         found = self.transcript.recognise(request.namespace, links)
-        messages, moved = request.messages, None
         if cut.dropped:
             found = found.among(cut.kept)
-            messages = tuple(messages[index] for index in cut.kept)
-            links = [links[index] for index in cut.kept]
+            messages = talk.among(cut.kept)
+            links = tuple(links[index] for index in cut.kept)
         if self._window is not None:
             moved = CutMoved.of(found, links)
         if self._policy.restores:
@@ -166,16 +170,19 @@ class PromptBuilder:
         rendering = self._rendering(
             request, messages, request.moment or self._moment(found), cut.kept
         )
-        now = self._circumstances(request, rendering, tuple(links))
+        now = self._circumstances(request, rendering, links, talk.newest)
+        disguised = self._disguised(messages, rendering)
         composition = compose(
             rendering,
-            self._disguised(messages, rendering),
+            disguised,
             found.known,
             policy=self._policy,
             add_generation_prompt=generation_prompt,
             restart=None if moved else self._restart(found, now.inputs),
         )
+        prefix = self._prefixes.of(rendering, disguised, now.inputs)
         built = self._built(request.namespace, composition, found, now, moved)
+        built = replace(built, prefix_tokens=prefix)
         return _numbered(built, cut) if cut.dropped else built
 
     def commit(self, built: BuiltPrompt, output_ids: Sequence[int], reply: Message) -> str:
@@ -183,27 +190,10 @@ class PromptBuilder:
 
         ``output_ids`` are without the sampled stop token, ``reply`` is what they were parsed to.
         """
-        origin = built.provenance
-        parent = origin.parent if origin.shared else None
-        now = origin.circumstances
-        links = now.links + links_of([reply.without_handle()], now.links[-1].chain)
-        shared_links = _shared_links(parent, now.links)
-        record = Record(
-            namespace=built.namespace,
-            handle=_handle(built, output_ids, links[-1].digest),
-            parent=parent,
-            shared=origin.shared,
-            own=array("I", built.ids[origin.shared :]),
-            output=array("I", output_ids),
-            output_text=self.tokens.decode_after(output_ids),
-            shared_links=shared_links,
-            links=tuple(link.detached() for link in links[shared_links:]),
-            generation_prompt=origin.generation_prompt,
-            base=origin.base,
-            inputs=now.inputs,
-            moment=now.moment,
-        )
-        return self.transcript.add(record)
+        now = built.provenance.circumstances
+        if now.bound is not None:
+            self._binder.remember(built.namespace, now.session, now.bound)
+        return self.transcript.add(record_of(built, output_ids, reply, self.tokens))
 
     def _rendering(
         self,
@@ -268,7 +258,11 @@ class PromptBuilder:
         return found.latest_index
 
     def _circumstances(
-        self, request: ChatRequest, rendering: Rendering, links: tuple[Link, ...]
+        self,
+        request: ChatRequest,
+        rendering: Rendering,
+        links: tuple[Link, ...],
+        bound: Bound | None,
     ) -> Circumstances:
         source = rendering.prepared.template.source
         return Circumstances(
@@ -277,6 +271,8 @@ class PromptBuilder:
             moment=rendering.moment,
             prints_time="strftime_now" in source,
             fingerprint=fingerprint_of(self._identity, source, request.template_arguments),
+            session=request.session,
+            bound=bound,
         )
 
     def _built(
@@ -328,16 +324,3 @@ def _numbered(built: BuiltPrompt, cut: Cut) -> BuiltPrompt:
     spans = (replace(span, message_index=cut.number(span.message_index)) for span in built.spans)
     losses = (replace(loss, message_index=cut.number(loss.message_index)) for loss in built.losses)
     return replace(built, spans=tuple(spans), losses=tuple(losses), dropped=cut.dropped)
-
-
-def _shared_links(parent: Record | None, links: Sequence[Link]) -> int:
-    if parent is None:
-        return 0
-    known = [link.digest for link in parent.conversation()]
-    return common_prefix(known, [link.digest for link in links])
-
-
-def _handle(built: BuiltPrompt, output_ids: Sequence[int], reply_digest: bytes) -> str:
-    """Named after what it stands for: equal calls have equal handles in every process."""
-    content = content_name(built.namespace, built.ids, output_ids, reply_digest)
-    return f"cf1:{built.provenance.circumstances.fingerprint[:8]}:{content}"

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Literal
 
 from cachefriendly.events import Loss
+from cachefriendly.prompt.bindings import Bound
 from cachefriendly.prompt.chain import Link
 from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.record import PromptBase, Record
@@ -32,7 +33,8 @@ class PromptSpan:
 class Circumstances:
     """What a prompt was made from, as far as it explains a loss or names a call.
 
-    ``moment`` is what ``strftime_now`` prints, if the template prints the time at all.
+    ``moment`` is what ``strftime_now`` prints, if the template prints the time at all. ``bound``
+    are the values of anchors before the newest user message, of a request that has any.
     """
 
     links: tuple[Link, ...]
@@ -40,6 +42,8 @@ class Circumstances:
     moment: datetime
     prints_time: bool
     fingerprint: str
+    session: str | None = None
+    bound: Bound | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +69,8 @@ class BuiltPrompt:
     ``losses`` name tokens of the previous call that this prompt could not keep.
     ``snapshots_at``: lengths at which later prompts are likely to part from this one.
     ``dropped`` messages of the request were left out to fit the context window.
+    ``prefix_tokens`` come before the text of the first message that is no system message; 0 where
+    that cannot be told.
     """
 
     ids: tuple[int, ...]
@@ -76,6 +82,7 @@ class BuiltPrompt:
     losses: tuple[Loss, ...] = ()
     dropped: int = 0
     snapshots_at: tuple[int, ...] = ()
+    prefix_tokens: int = 0
 
     @property
     def moment(self) -> datetime:

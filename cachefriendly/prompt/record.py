@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
@@ -45,6 +45,7 @@ class Record:
             order the model wrote them.
         generation_prompt: the text of it in this call; "" where it is not separable.
         moment: what ``strftime_now`` printed; calls that continue this conversation print it too.
+        bound: anchored values bound before the newest user message; None: the call had no anchors.
     """
 
     namespace: str
@@ -60,6 +61,7 @@ class Record:
     base: PromptBase
     inputs: InputDigests
     moment: datetime
+    bound: Mapping[str, str] | None = None
 
     @property
     def prompt_stop(self) -> int:

@@ -37,6 +37,7 @@ from cachefriendly.state.codec import (
     parse_object,
     refuse_rest,
     take,
+    text_mapping,
 )
 
 __all__ = ["TurnText", "turn_text"]
@@ -85,6 +86,8 @@ def _payload(record: Record, parent: Record | None) -> dict[str, Any]:
     chains = _unlike(links, links_of((link.message for link in links), _behind(parent)))
     if chains:
         payload["chains"] = chains
+    if record.bound is not None:
+        payload["bound"] = dict(record.bound)
     if parent is None or parent.inputs != record.inputs:
         payload["inputs"] = [digest.hex() for digest in record.inputs]
     if parent is None or _moment(parent.moment) != _moment(record.moment):
@@ -186,6 +189,7 @@ class TurnText:
             base=_base(take(rest, "base", list)),
             inputs=_inputs(rest, parent),
             moment=_moment_of(rest, parent),
+            bound=_bound(rest),
         )
         refuse_rest(rest, "turn")
         _check(record)
@@ -248,6 +252,11 @@ def _inherited(rest: dict[str, Any], name: str, kind: type, parent: Record | Non
 def _inputs(rest: dict[str, Any], parent: Record | None) -> InputDigests:
     value = _inherited(rest, "inputs", list, parent)
     return value if isinstance(value, InputDigests) else InputDigests(*map(_digest, value))
+
+
+def _bound(rest: dict[str, Any]) -> dict[str, str] | None:
+    value = take(rest, "bound", dict, default=None)
+    return None if value is None else text_mapping(value, "bound")
 
 
 def _moment_of(rest: dict[str, Any], parent: Record | None) -> datetime:

@@ -16,6 +16,7 @@ __all__ = [
     "parse_object",
     "refuse_rest",
     "take",
+    "text_mapping",
 ]
 
 _OPTIONAL_TEXT = ("tool_call_id", "name", "reasoning", "handle")
@@ -37,6 +38,8 @@ def message_to_dict(message: Message) -> dict[str, Any]:
     for key in _OPTIONAL_TEXT:
         if getattr(message, key) is not None:
             out[key] = getattr(message, key)
+    if message.anchors:
+        out["anchors"] = dict(message.anchors)
     return out
 
 
@@ -54,14 +57,24 @@ def message_from_dict(data: Mapping[str, Any]) -> Message:
     calls = take(rest, "tool_calls", list, default=[])
     broken = take(rest, "invalid_tool_calls", list, default=[])
     texts = {key: take(rest, key, str, default=None) for key in _OPTIONAL_TEXT}
+    anchors = text_mapping(take(rest, "anchors", dict, default={}), "anchors")
     refuse_rest(rest, "message")
     return Message(
         role=role,
         content=content,
         tool_calls=tuple(_call_from_dict(item) for item in calls),
         invalid_tool_calls=tuple(_invalid_from_dict(item) for item in broken),
+        anchors=anchors,
         **texts,
     )
+
+
+def text_mapping(data: Mapping[str, Any], what: str) -> dict[str, str]:
+    """The mapping, if every value of it is text."""
+    for key, value in data.items():
+        if not isinstance(value, str):
+            raise RequestError(f"{what}: {key!r} is {type(value).__name__}; it must be a str")
+    return dict(data)
 
 
 def _call_from_dict(data: Any) -> ToolCall:

@@ -10,6 +10,7 @@ import pytest
 import cachefriendly_lc
 
 NAMES = {
+    "AnchoredPrompt",
     "CacheFriendlyMiddleware",
     "ChatCacheFriendly",
     "ChatHuggingFace",

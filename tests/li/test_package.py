@@ -8,6 +8,7 @@ import sys
 import cachefriendly_li
 
 NAMES = {
+    "AnchoredPrompt",
     "CacheFriendlyChatEngine",
     "CacheFriendlyLLM",
     "ChatMemoryBuffer",

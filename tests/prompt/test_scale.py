@@ -78,5 +78,16 @@ def test_an_unknown_history_is_one_text(work):
     messages = tuple(Message("user", f"turn {number}") for number in range(200))
     work.clear()
     built = next_call(builder, messages)
+    head = built.text.partition("turn 0")[0]
+    characters = len(built.text) + len(GENERATION_PROMPT) + len(head)
+    assert work == {"renders": 3, "encodes": 3, "characters": characters}
+    assert built.prefix_tokens == len(builder.encode_text(head))
+
+
+def test_the_length_of_a_known_head_is_not_found_again(work):
+    builder = PromptBuilder(byte_tokenizer(templates.CHATML))
+    next_call(builder, (Message("system", "Be brief."),))
+    work.clear()
+    built = builder.build(ChatRequest((Message("system", "Be brief."), Message("user", "Hi"))))
     characters = len(built.text) + len(GENERATION_PROMPT)
     assert work == {"renders": 2, "encodes": 2, "characters": characters}
