@@ -203,7 +203,8 @@ def pipeline_settings(pipeline: Any) -> dict[str, Any]:
     given = dict(getattr(pipeline, "_forward_params", {}))
     if hasattr(pipeline, "_prepare_generate_kwargs"):
         given = pipeline._prepare_generate_kwargs(given)
-        merged, own = given.get("generation_config"), GenerationConfig()
+        own: Any = None
+        merged = given.get("generation_config")
     else:
         merged = getattr(pipeline, "generation_config", None)
         own = getattr(pipeline.model, "generation_config", None)
