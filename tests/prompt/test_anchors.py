@@ -100,6 +100,17 @@ def test_what_was_held_is_kept_although_the_history_knows_no_blocks(handles, ses
             assert new == added + "<|im_start|>assistant\n"
 
 
+@pytest.mark.parametrize("policy", ["template", "exact", "append"])
+@pytest.mark.parametrize("template", [templates.CHATML, templates.DATE_NEAR_START])
+def test_under_every_policy(policy, template):
+    chat = Chat(PromptBuilder(byte_tokenizer(template), policy=policy), tools=())
+    for number in range(3):
+        held = chat.held
+        built = chat.say(f"Question {number}", **at(number))
+        assert built.ids[: len(held)] == held
+        assert user_texts(built)[number].startswith(block(number, None if number else "u-1"))
+
+
 def test_prefix_length_does_not_vary_with_the_values():
     chat = Chat()
     lengths = {chat.say(f"Question {n}", **at(n, "u" * (n + 1))).prefix_tokens for n in range(5)}
