@@ -8,6 +8,7 @@ every thread begins with a full copy: a history that leads to none was cut, and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeAlias
 
@@ -22,7 +23,9 @@ try:
 except ImportError as error:
     raise MissingExtra("langchain", "agents") from error
 
-__all__ = ["DiffChannel", "TurnsChannel", "merge_turns", "messages_reducer"]
+__all__ = ["DiffChannel", "SpareChannel", "TurnsChannel", "merge_turns", "messages_reducer"]
+
+log = logging.getLogger(__name__)
 
 _DISTANCE = 100
 """Smallest distance of full copies, in updates; LangGraph's own default."""
@@ -73,6 +76,7 @@ class DiffChannel(DeltaChannel[Any]):
         """Whether both describe the same channel, whatever they hold."""
         return (
             isinstance(other, DiffChannel)
+            and type(other) is type(self)
             and self._distance == other._distance
             and self.reducer is other.reducer
         )
@@ -105,13 +109,25 @@ class DiffChannel(DeltaChannel[Any]):
             StateError: there is no full copy to apply them to.
         """
         if self._unsaved is not None:
-            raise StateError(
-                f"channel {self.key!r}: checkpoints that this thread's state is built from are "
-                f"missing ({len(writes)} writes are left, without what they follow). They were "
-                "deleted, not copied along with the newest one, or written with another channel "
-                "class. Restore them, or begin a new thread"
-            )
+            self._found_cut(len(writes))
         super().replay_writes(writes)
+
+    def _found_cut(self, left: int) -> None:
+        raise StateError(
+            f"channel {self.key!r}: checkpoints that this thread's state is built from are missing "
+            f"({left} writes are left, without what they follow). They were deleted, not copied "
+            "along with the newest one, or written with another channel class. Restore them, or "
+            "begin a new thread"
+        )
+
+
+class SpareChannel(DiffChannel):
+    """For values that can be done without: of a cut history it takes what is left."""
+
+    __slots__ = ()
+
+    def _found_cut(self, left: int) -> None:
+        log.info("channel %r: its history was cut, %d writes are left", self.key, left)
 
 
 def merge_turns(kept: Mapping[str, str], writes: Sequence[Mapping[str, str]]) -> dict[str, str]:
@@ -122,5 +138,5 @@ def merge_turns(kept: Mapping[str, str], writes: Sequence[Mapping[str, str]]) ->
     return merged
 
 
-TurnsChannel: TypeAlias = Annotated[dict[str, str], DiffChannel(merge_turns), PrivateStateAttr]
+TurnsChannel: TypeAlias = Annotated[dict[str, str], SpareChannel(merge_turns), PrivateStateAttr]
 """A private channel of exported turns: ``turns: NotRequired[TurnsChannel]`` in a state schema."""

@@ -22,9 +22,9 @@ class Talk(TypedDict):
     turns: NotRequired[Annotated[dict[str, str], DiffChannel(merge_turns, snapshot_frequency=10)]]
 
 
-def counting_graph(saver: InMemorySaver) -> Any:
+def counting_graph(saver: InMemorySaver, schema: Any = Talk) -> Any:
     """Each run adds one turn, and passes a step that adds none."""
-    graph = StateGraph(Talk)
+    graph = StateGraph(schema)
     graph.add_node("turn", lambda state: {"turns": {f"h{state['count']}": "x" * 10}})
     graph.add_node("idle", lambda state: {"count": state["count"]})
     graph.add_edge(START, "turn")
@@ -68,6 +68,28 @@ def test_a_cut_history_is_refused(durability: Any, kept: int) -> None:
         graph.get_state(CONFIG)
     with pytest.raises(StateError):
         graph.invoke({"count": 9}, CONFIG)
+
+
+def test_values_that_can_be_done_without_are_what_is_left_of_a_cut_history() -> None:
+    class Spare(TypedDict):
+        count: int
+        turns: NotRequired[TurnsChannel]
+
+    saver = InMemorySaver()
+    graph = counting_graph(saver, Spare)
+    for count in range(9):
+        graph.invoke({"count": count}, CONFIG)
+    checkpoints = saver.storage["t"][""]
+    for old in sorted(checkpoints)[:-7]:
+        del checkpoints[old]
+    left = graph.get_state(CONFIG).values["turns"]
+    assert left.keys() < {f"h{count}" for count in range(9)}
+    graph.invoke({"count": 9}, CONFIG)
+    assert graph.get_state(CONFIG).values["turns"].keys() == {*left, "h9"}
+    newest = sorted(checkpoints)[-3:]  # the first new turn stored a full copy
+    for old in sorted(checkpoints.keys() - set(newest)):
+        del checkpoints[old]
+    assert graph.get_state(CONFIG).values["turns"].keys() == {*left, "h9"}
 
 
 def test_a_history_cut_below_a_full_copy_is_whole() -> None:
