@@ -1,7 +1,4 @@
-"""Any point of a thread can be gone on from, with its ids, and only what is new is forwarded.
-
-The replies are spelled as no tokenizer spells them, so that ids can only come from the transcript.
-"""
+"""Any point of a thread can be gone on from, with its ids, and only what is new is forwarded."""
 
 from __future__ import annotations
 
@@ -11,28 +8,13 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from langchain.agents import create_agent
-from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.sqlite import SqliteSaver
 
-from cachefriendly import ChatResult, Engine, MissReason
+from cachefriendly import MissReason
 from cachefriendly.prefix import common_prefix
-from cachefriendly.testing import (
-    EmbeddingCount,
-    embedding_counter,
-    scripted_replies,
-    templates,
-    tiny_model,
-)
-from cachefriendly.testing.tokenizer import END_ID
-from cachefriendly_lc import ChatCacheFriendly, StateDiffAgentState
-from tests.lc.tool_box import add
-from tests.lc.usage import forwarded_for, taken
-from tests.prompt.another_process import SPELLED, merged_tokenizer
-
-CONFIG: Any = {"configurable": {"thread_id": "t"}}
-CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 2, "b": 3}}\n</tool_call>'
+from tests.lc.thread import CONFIG, Thread, asking, held, thread_on
+from tests.prompt.another_process import SPELLED
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -44,66 +26,10 @@ def saver(request: pytest.FixtureRequest) -> Iterator[Any]:
         yield SqliteSaver(connection)
 
 
-class Thread:
-    """An agent on a real forward that calls a tool at every question, and all its model calls."""
-
-    def __init__(self, engine: Engine, saver: Any, embedded: EmbeddingCount) -> None:
-        self.engine, self.embedded = engine, embedded
-        self.model = ChatCacheFriendly(engine=engine, max_tokens=120)
-        self.agent = create_agent(
-            self.model, [add], state_schema=StateDiffAgentState, checkpointer=saver
-        )
-        self.calls: list[ChatResult] = []
-        self._call = [*engine.tokenizer(CALL).input_ids, END_ID]
-
-    def run(self, value: Any, config: Any = CONFIG, *, calls: bool = True) -> list[ChatResult]:
-        """Invoke the agent; its new model calls, each checked against all earlier ones."""
-        scripts = [self._call] if calls else []
-        started: list[Any] = []
-        chat = self.engine.chat
-        self.engine.chat = lambda *a, **k: started.append(chat(*a, **k)) or started[-1]  # type: ignore[method-assign,func-returns-value]
-        try:
-            with scripted_replies(*scripts, [*SPELLED, END_ID]):
-                done = self.agent.invoke(value, config)
-        finally:
-            self.engine.chat = chat  # type: ignore[method-assign]
-        results = [call.result() for call in started]
-        replies = [m for m in done["messages"] if m.type == "ai"][-len(results) :]
-        assert taken(self.embedded) == sum(map(forwarded_for, replies))
-        for result in results:
-            self._check(result)
-        return results
-
-    def _check(self, result: ChatResult) -> None:
-        """Only what no earlier call held was forwarded, and the last token of the prompt."""
-        shared = (common_prefix(result.prompt_ids, held(call)) for call in self.calls)
-        expected = min(max(shared, default=0), len(result.prompt_ids) - 1)
-        assert result.report.reused_tokens == expected
-        self.calls.append(result)
-
-    def history(self) -> list[Any]:
-        return list(self.agent.get_state_history(CONFIG))
-
-    def prompt_ids(self, state: Any) -> tuple[int, ...]:
-        request = self.model._prepare(state.values["messages"], None, {"tools": [add]}).request
-        return self.engine.prompt_ids(request)
-
-
-def held(call: ChatResult) -> tuple[int, ...]:
-    """What a call left behind: all but the token sampled last, here always a stop token."""
-    return (*call.prompt_ids, *call.output_ids)
-
-
-def asking(text: str, **fields: Any) -> dict[str, Any]:
-    return {"messages": [HumanMessage(text, **fields)]}
-
-
 @pytest.fixture
 def thread(saver: Any) -> Iterator[Thread]:
     """After two questions, four model calls."""
-    engine = Engine(tiny_model(vocab_size=1001), merged_tokenizer(templates.NATIVE_TOOLS))
-    with engine, embedding_counter(engine.model) as embedded:
-        thread = Thread(engine, saver, embedded)
+    with thread_on(saver) as thread:
         for text in ("one?", "two?"):
             thread.run(asking(text))
         yield thread
@@ -155,13 +81,10 @@ def test_an_edit_of_the_past_costs_what_follows_it_and_is_named(thread: Thread) 
 
 
 def test_a_paused_agent_is_resumed_from_the_same_checkpoint_twice(saver: Any) -> None:
-    engine = Engine(tiny_model(vocab_size=1001), merged_tokenizer(templates.NATIVE_TOOLS))
-    with engine, embedding_counter(engine.model) as embedded:
-        thread = Thread(engine, saver, embedded)
-        thread.agent.interrupt_before_nodes = ["tools"]
+    with thread_on(saver, interrupt_before=["tools"]) as thread:
         (asked,) = thread.run(asking("one?"))
         paused = thread.agent.get_state(CONFIG).config
         answers = [thread.run(None, paused, calls=False)[0] for _ in range(2)]
     assert answers[0].prompt_ids == answers[1].prompt_ids
     assert answers[0].prompt_ids[: len(held(asked))] == held(asked)
-    assert [answer.report.prefilled_tokens for answer in answers][1] == 1
+    assert answers[1].report.prefilled_tokens == 1
