@@ -1,4 +1,4 @@
-"""A token engine over the demo model whose prefills are cut into chunks of 32 tokens."""
+"""Engines for tests: the demo model with prefills in chunks of 32 tokens, tiny ones by template."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from cachefriendly import Engine, EngineConfig
 from cachefriendly.config import Sampling
 from cachefriendly.demo import demo_engine as make_demo_engine
 from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.rows import GenerateRequest
+from cachefriendly.testing import byte_tokenizer, tiny_model
+from tests.engine.cases import MakeEngine
 
 IdsOf = Callable[[str], tuple[int, ...]]
 RequestOf = Callable[..., GenerateRequest]
@@ -52,3 +55,18 @@ def ids_of(demo_tokenizer: Any) -> IdsOf:
         return tuple(demo_tokenizer(rendered, add_special_tokens=False).input_ids)
 
     return ids
+
+
+@pytest.fixture
+def make_engine() -> Iterator[MakeEngine]:
+    """Engines over tiny random models with byte tokens, closed afterwards."""
+    made: list[Engine] = []
+
+    def make(template: str, **config: Any) -> Engine:
+        engine = Engine(tiny_model("llama"), byte_tokenizer(template), EngineConfig(**config))
+        made.append(engine)
+        return engine
+
+    yield make
+    for engine in made:
+        engine.close()

@@ -13,7 +13,7 @@ from cachefriendly import AnchoredPrompt, ChatRequest, Engine, Message, MissReas
 from cachefriendly.prompt.bindings import block_text
 from cachefriendly.state import message_to_dict
 from cachefriendly.testing import byte_tokenizer, cold_generate, tiny_model
-from tests.engine.test_cases import ask
+from tests.engine.cases import ask
 
 PROMPT = AnchoredPrompt.from_template("You help [USER_ID_12]. It is [TIME_STAMP_23]. Be brief.")
 MEMORY = AnchoredPrompt.from_template("You remember what stands under [MEMORY_400].")
