@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,11 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
     @classmethod
     def from_json_lines(cls, text: str) -> StateDiffChatMessageHistory:
         return cls(StateLog.from_json_lines(text))
+
+    def __reduce__(self) -> Any:
+        if isinstance(self._log, SqliteLog):
+            return partial(type(self), path=self._log.path, session_id=self._log.session_id), ()
+        return type(self).from_json_lines, (self.to_json_lines(),)
 
 
 def _to_langchain(messages: Sequence[Message]) -> list[BaseMessage]:

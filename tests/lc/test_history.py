@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from langchain_core.messages import (
@@ -38,6 +41,10 @@ def reopen(
         return lambda: StateDiffChatMessageHistory(path=path, session_id="s")
     kept = StateDiffChatMessageHistory()
     return lambda: kept
+
+
+def _pickled(history: Any) -> Any:
+    return pickle.loads(pickle.dumps(history))  # noqa: S301
 
 
 Reopen = Callable[[], StateDiffChatMessageHistory]
@@ -121,6 +128,19 @@ def test_exported_lines_become_an_equal_history(reopen: Reopen) -> None:
     assert copy.messages == TURN
     copy.add_user_message("more")
     assert reopen().messages == TURN
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, _pickled])
+def test_copies_of_one_in_memory_are_apart_and_of_one_in_a_file_share_it(
+    reopen: Reopen, copied: Any
+) -> None:
+    history = reopen()
+    history.add_messages(TURN)
+    twin = copied(history)
+    assert twin.messages == TURN
+    twin.add_user_message("more")
+    in_a_file = len(reopen().messages) == len(twin.messages)
+    assert in_a_file == (reopen() is not history)
 
 
 def test_arguments_that_do_not_fit_together(tmp_path: Path) -> None:

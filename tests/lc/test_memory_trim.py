@@ -12,7 +12,7 @@ from langchain_core.chat_history import InMemoryChatMessageHistory
 from langchain_core.language_models.fake_chat_models import FakeListChatModel
 from langchain_core.messages import AIMessage, HumanMessage, SystemMessage, ToolMessage
 
-from cachefriendly import Engine
+from cachefriendly import Engine, MissReason
 from cachefriendly.testing import byte_tokenizer, tiny_model
 from cachefriendly_lc import (
     ChatCacheFriendly,
@@ -200,3 +200,18 @@ def test_at_the_limit_the_history_is_never_forwarded_twice_in_a_row() -> None:
             memory.save_context({"input": asked}, {"output": reply})
     assert 2 <= sum(lost) <= 4
     assert not any(first and second for first, second in pairwise(lost))
+
+
+def test_a_window_of_k_turns_loses_its_prefix_at_every_turn_and_the_report_says_why() -> None:
+    """Exactly k turns is what the class promises; what it costs is named."""
+    with Engine(tiny_model("llama"), byte_tokenizer()) as engine:
+        model = ChatCacheFriendly(engine=engine, temperature=0, max_tokens=8)
+        memory = ConversationBufferWindowMemory(k=2, return_messages=True)
+        losses = []
+        for turn in range(5):
+            asked = HumanMessage(f"Question {turn}?")
+            reply = model.invoke([*memory.buffer, asked])
+            memory.save_context({"input": asked}, {"output": reply})
+            assert engine.last_report is not None
+            losses.append([loss.reason for loss in engine.last_report.losses])
+    assert losses[1:] == [[], [], [MissReason.MESSAGE_REMOVED], [MissReason.MESSAGE_REMOVED]]

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langgraph.checkpoint.memory import InMemorySaver
+
+from tests.lc.thread import asking, thread_on
 
 SAVERS = pytest.mark.parametrize("kind", ["InMemorySaver", "SqliteSaver"])
 
@@ -33,3 +36,14 @@ def test_every_turn_costs_the_same_apart_from_full_copies(
     assert found["constant"]
     assert list(found["full_copies"]) == [26, 51, 101][: 2 if turns == 60 else 3]
     assert all(size > 2 * found["bytes_of_turn_10"] for size in found["full_copies"].values())
+
+
+def test_a_turn_with_the_middleware_costs_the_same_early_and_late(bench: Any) -> None:
+    """It stores the ids of each reply beside it: what the reply adds, never the history."""
+    saver, sizes = InMemorySaver(), []
+    with thread_on(saver, middleware=True) as thread:
+        for turn in range(12):
+            thread.run(asking(f"question number {turn:04}?"))
+            sizes.append(bench.stored_bytes(saver))
+    early, late = sizes[4] - sizes[3], sizes[11] - sizes[10]
+    assert late < early * 1.02
