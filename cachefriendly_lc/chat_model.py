@@ -27,6 +27,7 @@ from cachefriendly_lc.convert import (
     message_from_langchain,
     messages_from_langchain,
 )
+from cachefriendly_lc.errors import as_langchain
 from cachefriendly_lc.profile import profile_of
 from cachefriendly_lc.scope import current_scope
 from cachefriendly_lc.settings import (
@@ -246,7 +247,8 @@ class ChatCacheFriendly(ScopedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _chat_result(self._prepare(messages, stop, kwargs).reply())
+        with as_langchain():
+            return _chat_result(self._prepare(messages, stop, kwargs).reply())
 
     async def _agenerate(
         self,
@@ -255,7 +257,8 @@ class ChatCacheFriendly(ScopedChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> ChatResult:
-        return _chat_result(await self._prepare(messages, stop, kwargs).areply())
+        with as_langchain():
+            return _chat_result(await self._prepare(messages, stop, kwargs).areply())
 
     def _stream(
         self,
@@ -264,7 +267,7 @@ class ChatCacheFriendly(ScopedChatModel):
         run_manager: CallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        with closing(self._prepare(messages, stop, kwargs).chunks()) as chunks:
+        with as_langchain(), closing(self._prepare(messages, stop, kwargs).chunks()) as chunks:
             for message in chunks:
                 chunk = ChatGenerationChunk(message=message)
                 if run_manager:
@@ -278,12 +281,13 @@ class ChatCacheFriendly(ScopedChatModel):
         run_manager: AsyncCallbackManagerForLLMRun | None = None,
         **kwargs: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        async with aclosing(self._prepare(messages, stop, kwargs).achunks()) as chunks:
-            async for message in chunks:
-                chunk = ChatGenerationChunk(message=message)
-                if run_manager:
-                    await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
-                yield chunk
+        with as_langchain():
+            async with aclosing(self._prepare(messages, stop, kwargs).achunks()) as chunks:
+                async for message in chunks:
+                    chunk = ChatGenerationChunk(message=message)
+                    if run_manager:
+                        await run_manager.on_llm_new_token(chunk.text, chunk=chunk)
+                    yield chunk
 
     # Tools and structured output
 
