@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage
@@ -14,6 +14,10 @@ from cachefriendly.errors import ConfigError
 from cachefriendly.messages import Message
 from cachefriendly.state import SqliteLog, StateLog
 from cachefriendly_lc.convert import message_from_langchain, message_to_langchain
+from cachefriendly_lc.scope import current_scope
+
+if TYPE_CHECKING:
+    from cachefriendly_lc.chat_model import ChatCacheFriendly
 
 __all__ = ["SUMMARY_NAME", "StateDiffChatMessageHistory"]
 
@@ -31,6 +35,8 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         log: diffs to begin with; the history takes it over.
         path: the file. Session names are values in it, never part of a file name.
         session_id: which of the file's conversations this is; needed with ``path`` only.
+        model: keeps the ids of its replies beside them, so that a conversation that goes on in
+            another process has exactly those; without it they are tokenized again from the text.
 
     Raises:
         ConfigError: the arguments do not fit together, or the path cannot be used.
@@ -43,7 +49,12 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         *,
         path: str | Path | None = None,
         session_id: str | None = None,
+        model: ChatCacheFriendly | None = None,
     ) -> None:
+        if model is not None and path is None:
+            raise ConfigError("model= is for histories in a file; in memory its ids are at hand")
+        self._model = model
+        self._known: set[str] = set()  # handles whose turns this process has
         if path is None:
             if session_id is not None:
                 raise ConfigError(f"session_id={session_id!r} needs path=, the file it is kept in")
@@ -63,14 +74,14 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """A new list: changing it changes nothing here."""
-        return _to_langchain(self.log.messages)
+        return self._recalled(self.log.messages)
 
     def at(self, seq: int) -> list[BaseMessage]:
         """The messages right after the diff numbered ``seq``; -1 is the empty start.
 
         Every message added is one diff, and so is `clear`. ``len(history.log)`` counts them.
         """
-        return _to_langchain(self.log.at(seq))
+        return self._recalled(self.log.at(seq))
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Append all of them, or none when one cannot be kept."""
@@ -80,7 +91,8 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
             for message in converted:
                 log.add_message(message)
 
-        self._append(add)
+        handles = [message.handle for message in converted if message.handle]
+        self._append(add, turns=self._exported(handles))
 
     def clear(self) -> None:
         """Start over; the log still knows the earlier messages."""
@@ -106,11 +118,35 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         self._append(replace)
         return done[-1]
 
-    def _append(self, write: Callable[[StateLog], Any]) -> None:
+    def _append(
+        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
+    ) -> None:
         if isinstance(self._log, SqliteLog):
-            self._log.append(write)
+            self._log.append(write, turns=turns)
         else:
             write(self._log)
+
+    def _exported(self, handles: Sequence[str]) -> dict[str, str]:
+        if self._model is None:
+            return {}
+        self._known.update(handles)
+        export, namespace = self._model.engine.export_turn, self._namespace()
+        texts = {handle: export(handle, namespace=namespace) for handle in handles}
+        return {handle: text for handle, text in texts.items() if text is not None}
+
+    def _recalled(self, messages: Sequence[Message]) -> list[BaseMessage]:
+        """For LangChain; the engine is given the ids of what other processes said."""
+        handles = {message.handle for message in messages if message.handle}
+        if self._model is not None and isinstance(self._log, SqliteLog) and handles - self._known:
+            self._model.engine.import_turns(self._log.turns(), namespace=self._namespace())
+            self._known |= handles
+        return [message_to_langchain(message) for message in messages]
+
+    def _namespace(self) -> str:
+        given = current_scope().namespace
+        if given is not None or self._model is None:
+            return given or ""
+        return self._model.cache_namespace
 
     def to_json_lines(self) -> str:
         return self.log.to_json_lines()
@@ -121,9 +157,6 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
 
     def __reduce__(self) -> Any:
         if isinstance(self._log, SqliteLog):
-            return partial(type(self), path=self._log.path, session_id=self._log.session_id), ()
+            place: dict[str, Any] = {"path": self._log.path, "session_id": self._log.session_id}
+            return partial(type(self), model=self._model, **place), ()
         return type(self).from_json_lines, (self.to_json_lines(),)
-
-
-def _to_langchain(messages: Sequence[Message]) -> list[BaseMessage]:
-    return [message_to_langchain(message) for message in messages]

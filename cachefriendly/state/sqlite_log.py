@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,11 @@ __all__ = ["SqliteLog"]
 _CREATE = """CREATE TABLE IF NOT EXISTS cachefriendly_log_1 (
     session TEXT NOT NULL, seq INTEGER NOT NULL, diff TEXT NOT NULL,
     PRIMARY KEY (session, seq)) WITHOUT ROWID"""
+_CREATE_TURNS = """CREATE TABLE IF NOT EXISTS cachefriendly_turns_1 (
+    session TEXT NOT NULL, handle TEXT NOT NULL, turn TEXT NOT NULL,
+    PRIMARY KEY (session, handle)) WITHOUT ROWID"""
+_TURNS = "SELECT turn FROM cachefriendly_turns_1 WHERE session = ?"
+_KEEP = "INSERT OR REPLACE INTO cachefriendly_turns_1 (session, handle, turn) VALUES (?, ?, ?)"
 _LAST = "SELECT max(seq) FROM cachefriendly_log_1 WHERE session = ?"
 _SINCE = "SELECT seq, diff FROM cachefriendly_log_1 WHERE session = ? AND seq >= ? ORDER BY seq"
 _INSERT = "INSERT INTO cachefriendly_log_1 (session, seq, diff) VALUES (?, ?, ?)"
@@ -48,6 +53,7 @@ class SqliteLog:
         self._lock = threading.Lock()
         with self._opened() as db:
             db.execute(_CREATE)
+            db.execute(_CREATE_TURNS)
 
     def read(self) -> StateLog:
         """The log as it is in the file now; a copy, changing it changes nothing here.
@@ -61,11 +67,19 @@ class SqliteLog:
             db.execute("COMMIT")
             return self._log.copy()
 
-    def append(self, write: Callable[[StateLog], Any]) -> None:
+    def turns(self) -> list[str]:
+        """The exported turns kept with the session, in no order."""
+        with self._opened() as db:
+            return [str(turn) for (turn,) in db.execute(_TURNS, (self.session_id,))]
+
+    def append(
+        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
+    ) -> None:
         """Store what ``write`` appends to the log it is given, which is up to date.
 
-        All of it is stored before this returns, or nothing: also when ``write`` raises, another
-        process appends at the same time, the disk is full or this process is killed.
+        With it ``turns``, texts of `Engine.export_turn` by handle. All of it is stored before this
+        returns, or nothing: also when ``write`` raises, another process appends at the same time,
+        the disk is full or this process is killed.
 
         Raises:
             StateError: as `read`, or it cannot be written.
@@ -77,6 +91,8 @@ class SqliteLog:
             write(longer)
             new = longer.diffs[len(self._log) :]
             db.executemany(_INSERT, [(self.session_id, d.seq, d.to_json()) for d in new])
+            kept = [(self.session_id, handle, turn) for handle, turn in (turns or {}).items()]
+            db.executemany(_KEEP, kept)
             db.execute("COMMIT")
             self._log = longer
 

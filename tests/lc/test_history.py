@@ -19,9 +19,13 @@ from langchain_core.messages import (
 from langchain_core.prompts import ChatPromptTemplate, MessagesPlaceholder
 from langchain_core.runnables.history import RunnableWithMessageHistory
 
+from cachefriendly import ChatResult, Engine
 from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly.state import StateLog
-from cachefriendly_lc import StateDiffChatMessageHistory
+from cachefriendly.testing import ScriptedEngine, scripted_replies, tiny_model
+from cachefriendly.testing.tokenizer import END_ID
+from cachefriendly_lc import ChatCacheFriendly, StateDiffChatMessageHistory
+from tests.prompt.another_process import SPELLED, merged_tokenizer
 
 CALL = AIMessage(
     "",
@@ -143,12 +147,44 @@ def test_copies_of_one_in_memory_are_apart_and_of_one_in_a_file_share_it(
     assert in_a_file == (reopen() is not history)
 
 
+def test_a_conversation_that_goes_on_elsewhere_has_the_ids_of_its_replies(tmp_path: Path) -> None:
+    """They are spelled as no tokenizer spells them; only with ``model`` are they kept."""
+    place = {"path": tmp_path / "chats.sqlite", "session_id": "s"}
+
+    def asked(engine: Engine, text: str, **options: Any) -> ChatResult:
+        history = StateDiffChatMessageHistory(**place, **options)
+        started: list[Any] = []
+        chat = engine.chat
+        engine.chat = lambda *a, **k: started.append(chat(*a, **k)) or started[-1]  # type: ignore[method-assign,func-returns-value]
+        question = HumanMessage(text)
+        with scripted_replies([*SPELLED, END_ID]):
+            reply = ChatCacheFriendly(engine=engine).invoke([*history.messages, question])
+        history.add_messages([question, reply])
+        result: ChatResult = started[0].result()
+        return result
+
+    def engine() -> Engine:
+        return Engine(tiny_model(vocab_size=1001), merged_tokenizer())
+
+    with engine() as first:
+        for text in ("one?", "two?"):
+            before = asked(first, text, model=ChatCacheFriendly(engine=first))
+    for knows in (False, True):
+        with engine() as other:
+            model = ChatCacheFriendly(engine=other) if knows else None
+            after = asked(other, "three?", model=model)
+        held = (*before.prompt_ids, *before.output_ids)
+        assert (after.prompt_ids[: len(held)] == held) == knows
+
+
 def test_arguments_that_do_not_fit_together(tmp_path: Path) -> None:
     path = tmp_path / "chats.sqlite"
     with pytest.raises(ConfigError, match="session_id='s' needs path="):
         StateDiffChatMessageHistory(session_id="s")
     with pytest.raises(ConfigError, match="path= needs session_id="):
         StateDiffChatMessageHistory(path=path)
+    with pytest.raises(ConfigError, match="model= is for histories in a file"):
+        StateDiffChatMessageHistory(model=ChatCacheFriendly(engine=ScriptedEngine("x")))
     with pytest.raises(ConfigError, match="not both"):
         StateDiffChatMessageHistory(StateLog(), path=path, session_id="s")
     assert not path.exists()
