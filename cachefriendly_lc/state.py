@@ -22,7 +22,9 @@ class StateDiffAgentState(AgentState[ResponseT]):
     for such channels: removing a message that is not there is no error.
 
     Any checkpoint saver that copies or prunes threads must keep the checkpoints that a thread's
-    state is built from. One that does not is found out at the next read (`StateError`).
+    state is built from. One that does not is found out at the next read (`StateError`); see
+    `cachefriendly_lc.state_copy`. Let a thread have one run at a time: of two at once LangGraph
+    keeps the later one, and with diffs its history shows the question of the other as well.
     """
 
     messages: Required[Annotated[list[AnyMessage], DiffChannel(messages_reducer)]]
