@@ -62,14 +62,12 @@ class PreparedCall:
                     yield self._chunk(event)
 
     def _call(self) -> Call:
-        return asked(self)._start()
+        call = asked(self)
+        return call.engine.chat(call.request, timeout=call.timeout)
 
     async def _acall(self) -> Call:
         # Building the prompt takes milliseconds and the first call loads the model.
-        return await run_in_executor(None, asked(self)._start)
-
-    def _start(self) -> Call:
-        return self.engine.chat(self.request, timeout=self.timeout)
+        return await run_in_executor(None, self._call)
 
     def _chunk(self, event: ChatEvent) -> AIMessageChunk:
         heard(event)

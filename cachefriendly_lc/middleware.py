@@ -1,4 +1,4 @@
-"""`CacheFriendlyMiddleware`: an agent's tools start early, and their results are prefilled."""
+"""`CacheFriendlyMiddleware`: early tools, prefilled results, stored turns, and a prefix guard."""
 
 from __future__ import annotations
 
@@ -7,29 +7,34 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast, get_args
 
-from langchain_core.messages import AIMessage, BaseMessage
+from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables.config import ensure_config, run_in_executor
 from langchain_core.tools import BaseTool
 
-from cachefriendly.errors import MissingExtra
+from cachefriendly.errors import ConfigError, MissingExtra
 from cachefriendly_lc.chat_model import ChatCacheFriendly
 from cachefriendly_lc.listener import listening
 
 try:
     from langchain.agents.middleware import AgentMiddleware, ModelRequest, ModelResponse
-    from langchain.agents.middleware.types import ToolCallRequest
+    from langchain.agents.middleware.types import ExtendedModelResponse, ToolCallRequest
+    from langgraph.types import Command
 except ImportError as error:
     raise MissingExtra("langchain", "agents") from error
 
 from cachefriendly_lc.early_objections import objections
 from cachefriendly_lc.early_start import LoopStarter, StandIn, Starter, ThreadStarter
 from cachefriendly_lc.early_tools import EarlyTools
+from cachefriendly_lc.guard import Finding, PrefixGuard
+from cachefriendly_lc.guard_layout import Layout, arranged
+from cachefriendly_lc.middleware_state import LAYOUT, TURNS, CacheFriendlyState, KnownTurns
 from cachefriendly_lc.middleware_turn import Turn
 
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
+    from cachefriendly_lc.calls import PreparedCall
 
 __all__ = ["CacheFriendlyMiddleware"]
 
@@ -43,8 +48,11 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     """For ``create_agent(middleware=[...])``; ``model`` is the agent's, or its engine.
 
     While tools run, the certain part of the next prompt is forwarded in the background, and each
-    result as soon as it is known. This never changes what the model answers: a prefill that turns
-    out not to match the next prompt is work lost, nothing else.
+    result as soon as it is known. With a checkpointer the ids of every reply are stored with the
+    thread, so that another process goes on exactly. `findings` says what made a call lose tokens
+    that were held. None of this changes what the model answers.
+
+    Put it last: middlewares further down the list act after it.
 
     Args:
         early_tools: tools, or names of tools, that may start the moment their arguments are
@@ -52,52 +60,68 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             is what the agent gets. Name a tool only if running it for nothing does no harm: the
             reply may fail, and then the call was never made. Tools with injected arguments never
             start early, and none does while a middleware or an interrupt of the agent could still
-            refuse or change the call (``docs/early-tools.md``).
+            refuse or change the call (``docs/agents.md``).
+        layout: ``"stock"`` leaves the prompt as it is. ``"stable"`` keeps a thread's first system
+            message and binds what changes in it before the newest user message: another prompt,
+            whose start stays held.
 
     Raises:
-        ConfigError: an entry of ``early_tools`` is no tool, or one with injected arguments.
+        ConfigError: an entry of ``early_tools`` is no tool, or one with injected arguments; the
+            layout is unknown.
     """
+
+    state_schema = CacheFriendlyState
 
     def __init__(
         self,
         model: ChatCacheFriendly | Engine,
         *,
         early_tools: Iterable[str | BaseTool] = (),
+        layout: Layout = "stock",
     ) -> None:
         super().__init__()
         self._model = (
             model if isinstance(model, ChatCacheFriendly) else ChatCacheFriendly(engine=model)
         )
+        if layout not in get_args(Layout):
+            raise ConfigError(f"layout={layout!r} is unknown; use 'stock' or 'stable'")
+        self._layout = layout
         self._early = EarlyTools(early_tools)
-        self._objected: set[str] = set()
+        self._known = KnownTurns()
+        self._guard = PrefixGuard()
+        self._told: set[str] = set()
         self._lock = threading.Lock()
         self._turns: OrderedDict[str, Turn] = OrderedDict()
+
+    def findings(self) -> tuple[Finding, ...]:
+        """Why calls of this agent lost tokens that were held, oldest first, the last 1,000."""
+        return self._guard.findings()
 
     def wrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         if (before := self._turn_of(request.messages)) is not None:
             before.settle()
+        request, layout = self._arranged(request)
         with self._turn(request, ThreadStarter) as turn:
             response = handler(request)
-            turn.closes(response.result)
-        self._keep(turn, response.result)
-        return response
+            update = self._closed(turn, request, response)
+        return _with_update(response, {**layout, **update})
 
     async def awrap_model_call(
         self,
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
+    ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
         if (before := self._turn_of(request.messages)) is not None:
             await before.asettle()
+        request, layout = self._arranged(request)
         with self._turn(request, LoopStarter) as turn:
             response = await handler(request)
-            await run_in_executor(None, turn.closes, response.result)
-        self._keep(turn, response.result)
-        return response
+            update = await run_in_executor(None, self._closed, turn, request, response)
+        return _with_update(response, {**layout, **update})
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
@@ -120,7 +144,13 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     @contextmanager
     def _turn(self, request: ModelRequest[Any], starter: type[Starter]) -> Iterator[Turn]:
         """A turn that listens inside the block; what it started is cancelled if that fails."""
-        turn = Turn(self._starter(request, starter))
+        stored = _state(request).get(TURNS) or {}
+
+        def take(call: PreparedCall) -> PreparedCall:
+            self._known.take(call, stored)
+            return call
+
+        turn = Turn(self._starter(request, starter), take)
         try:
             with listening(turn):
                 yield turn
@@ -133,16 +163,44 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             return None
         config = ensure_config()
         if against := objections(config, self):
-            self._tell(against)
+            self._tell("no tool starts early: " + "; ".join(against))
             return None
         tools = self._early.among(request.tools)
         return kind(tools, config) if tools else None
 
-    def _tell(self, against: Sequence[str]) -> None:
-        text = "; ".join(against)
-        if text not in self._objected:
-            self._objected.add(text)
-            log.info("no tool starts early: %s", text)
+    def _arranged(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Any]]:
+        """The request in this layout, and what the state has to remember of it."""
+        if self._layout == "stock":
+            return request, {}
+        known = _state(request).get(LAYOUT)
+        system, remembered = arranged(request.system_message, known)
+        changed = {LAYOUT: remembered} if remembered is not None and remembered != known else {}
+        return request.override(system_message=system), changed
+
+    def _closed(
+        self, turn: Turn, request: ModelRequest[Any], response: ModelResponse[Any]
+    ) -> dict[str, Any]:
+        """The model call is over; what the state has to remember of it."""
+        result = turn.closes(response.result)
+        self._keep(turn, response.result)
+        call = turn.call
+        if call is None or result is None:
+            return {}
+        self._guard.looks_at(call, result)
+        if self._layout == "stable" and not _begins_with(call, request.system_message):
+            self._tell(
+                "layout='stable': the system message was changed behind this middleware; put "
+                "CacheFriendlyMiddleware last in the list"
+            )
+        if call.request.session is None:
+            return {}  # no thread, nothing to go on with elsewhere
+        turns = self._known.give(call, result.message.handle, _state(request).get(TURNS) or {})
+        return {TURNS: turns} if turns else {}
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            log.info("%s", text)
 
     # The turn of a reply is found by the reply's own id, which no other model call has.
 
@@ -160,6 +218,23 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     def _turn_of(self, messages: Sequence[BaseMessage]) -> Turn | None:
         with self._lock:
             return self._turns.get(_name(messages) or "")
+
+
+def _state(request: ModelRequest[Any]) -> dict[str, Any]:
+    """With the fields of middlewares, which LangChain's type of it does not have."""
+    return cast("dict[str, Any]", request.state)
+
+
+def _with_update(
+    response: ModelResponse[Any], update: dict[str, Any]
+) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
+    return ExtendedModelResponse(response, Command(update=update)) if update else response
+
+
+def _begins_with(call: PreparedCall, system: SystemMessage | None) -> bool:
+    """Whether the engine was asked with this system message."""
+    first = call.request.messages[0]
+    return (first.content if first.role == "system" else None) == (system and system.text)
 
 
 def _name(messages: Sequence[BaseMessage]) -> str | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 
@@ -25,6 +25,8 @@ __all__ = ["Turn", "handle_of"]
 
 log = logging.getLogger(__name__)
 
+Before: TypeAlias = "Callable[[PreparedCall], PreparedCall]"
+
 
 class Turn:
     """Listens to one model call; afterwards it knows what the next prompt will begin with.
@@ -33,11 +35,14 @@ class Turn:
     to offer, a failed attempt that is tried again): the reply's handle says which one counts.
     """
 
-    def __init__(self, starter: Starter | None = None) -> None:
+    def __init__(self, starter: Starter | None = None, before: Before | None = None) -> None:
+        """``before``: what is done to a call before it is made."""
         self._starter = starter
+        self._before = before
         self._asked: PreparedCall | None = None
         self._heard: dict[str, tuple[PreparedCall, ChatResult]] = {}
-        self._call: PreparedCall | None = None
+        self.call: PreparedCall | None = None
+        """The call that made the reply; None when it was made by no engine of ours."""
         self._reply: tuple[BaseMessage, ...] = ()
         self._results: dict[str, BaseMessage] = {}
         self._prefills: list[Call] = []
@@ -46,8 +51,8 @@ class Turn:
     # While the model is called
 
     def asks(self, call: PreparedCall) -> PreparedCall:
-        self._asked = call
-        return call
+        self._asked = self._before(call) if self._before is not None else call
+        return self._asked
 
     def hears(self, event: ChatEvent) -> None:
         if isinstance(event, ToolCallReady) and self._starter is not None:
@@ -66,7 +71,7 @@ class Turn:
         self.cancel_all_but(asked)
         call, result = self._heard.get(handle_of(reply) or "", (None, None))
         self._heard.clear()
-        self._call, self._reply = call, tuple(reply)
+        self.call, self._reply = call, tuple(reply)
         self._results = {
             message.tool_call_id: message for message in reply if isinstance(message, ToolMessage)
         }
@@ -85,7 +90,7 @@ class Turn:
 
     def returns(self, result: Any) -> None:
         """A tool's result is known: prefill up to the first call that is still open."""
-        if not isinstance(result, ToolMessage) or self._call is None:
+        if not isinstance(result, ToolMessage) or self.call is None:
             return
         with self._lock:
             before = len(self._known())
@@ -104,7 +109,7 @@ class Turn:
 
     def _prefill(self) -> None:
         """Forward what the next prompt begins with, whatever the open calls return."""
-        call, known = self._call, self._known()
+        call, known = self.call, self._known()
         if call is None or _invalid(self._reply):
             return  # LangGraph puts error messages behind invalid calls; their place is its own
         answered = [message for message in self._reply if not isinstance(message, ToolMessage)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -92,6 +92,13 @@ class ScriptedEngine:
         self._check(request)
         self.prefills.append(request)
         return self._call([_finished(Message("assistant", ""))], None)
+
+    def export_turn(self, handle: str, *, namespace: str = "") -> str | None:
+        """There are no ids to export."""
+        return None
+
+    def import_turns(self, texts: Iterable[str], *, namespace: str = "") -> int:
+        return 0
 
     def token_ids(self, text: str) -> list[int]:
         """One id per byte."""
