@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from cachefriendly_lc.memory_tokens import ConversationTokenBufferMemory
     from cachefriendly_lc.middleware import CacheFriendlyMiddleware
     from cachefriendly_lc.state import StateDiffAgentState
+    from cachefriendly_lc.summarization import SummarizationMiddleware
 
 __all__ = [
     "AnchoredPrompt",
@@ -40,6 +41,7 @@ __all__ = [
     "ConversationTokenBufferMemory",
     "StateDiffAgentState",
     "StateDiffChatMessageHistory",
+    "SummarizationMiddleware",
 ]
 
 _HOME = {
@@ -54,6 +56,7 @@ _HOME = {
     "ConversationTokenBufferMemory": "memory_tokens",
     "StateDiffAgentState": "state",
     "StateDiffChatMessageHistory": "history",
+    "SummarizationMiddleware": "summarization",
 }
 
 if importlib.util.find_spec("langchain_core") is None:
