@@ -20,7 +20,7 @@ from cachefriendly.testing import (
     tiny_model,
 )
 from cachefriendly.testing.tokenizer import END_ID
-from tests.lc.early import FORMS, agent_of, run
+from tests.lc.early import FORMS, Journal, agent_of, run
 from tests.lc.usage import forwarded_for, held_after
 
 TOKENIZER = byte_tokenizer(templates.NATIVE_TOOLS)
@@ -75,7 +75,7 @@ async def test_scaffold_and_results_are_forwarded_exactly_once(
     agent = agent_of(engine, tools, early=tools if early else ())
     config = {"configurable": {"thread_id": f"{order} {early}", "cache_namespace": str(order)}}
     with scripted_replies(ids_of(calls_text(len(order))), ids_of("Done.")):
-        _, asked, *results, answered = await run(agent, "invoke", config)
+        _, asked, *results, _ = await run(agent, "invoke", config)
     assert [m.content for m in results] == [f"result {n} of x" for n in range(len(order))]
     report = engine.last_report
     assert report is not None
@@ -103,6 +103,33 @@ async def test_the_turn_is_closed_and_the_tool_header_written_while_the_tool_run
     with scripted_replies(ids_of(calls_text(1)), ids_of("Done.")):
         await run(agent_of(engine, [tool]), form, config)
     assert [ids[-len(header) :] for ids in seen] == [header]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_two_tools_are_done_while_the_model_still_computes_its_turn(
+    engine: Engine, form: str
+) -> None:
+    """The model's own forward waits here: it goes on only once both tools are done."""
+    journal = Journal()
+    tools = [journal.tool(f"tool{n}", asynchronous=n == 1 and form[0] == "a") for n in range(2)]
+    marker = TOKENIZER("~").input_ids[0]
+
+    def wait(module: Any, inputs: Any) -> None:
+        if inputs[0].flatten().tolist() == [marker]:
+            done = [journal.wait_for(f"tool{n} ends") for n in range(2)]
+            journal.write("the turn goes on" if all(done) else "a tool did not start")
+
+    hook = engine.model.get_input_embeddings().register_forward_pre_hook(wait)
+    config = {"configurable": {"thread_id": f"early {form}"}}
+    with scripted_replies(ids_of(calls_text(2) + "\nWait ~ a bit."), ids_of("Done.")):
+        messages = await run(agent_of(engine, tools, early=["tool0", "tool1"]), form, config)
+    hook.remove()
+    assert journal.entries[-1] == "the turn goes on"
+    assert sorted(journal.entries[:-1]) == [f"tool{n} {what}" for n in (0, 1) for what in TOLD]
+    assert [m.content for m in messages[2:]] == ["tool0 of x", "tool1 of x", "Done."]
+
+
+TOLD = ("begins", "ends")
 
 
 def _until(condition: Any, timeout: float = 10) -> None:
