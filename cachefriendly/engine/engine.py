@@ -6,14 +6,13 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
 from transformers import PreTrainedModel
 
 from cachefriendly.compat_transformers import text_config
-from cachefriendly.config import EngineConfig, Sampling
+from cachefriendly.config import EngineConfig
 from cachefriendly.engine.call import Call, Deadline
 from cachefriendly.engine.constraint import constraint_for, parser_for, with_stops
 from cachefriendly.engine.loaded import LoadedEngine
@@ -22,7 +21,7 @@ from cachefriendly.engine.reply import Reply
 from cachefriendly.engine.report import ReplyRecorder
 from cachefriendly.engine.stats import EngineStats
 from cachefriendly.engine.token_engine import TokenEngine
-from cachefriendly.errors import ConfigError, ContextOverflow, EngineClosed, RequestError
+from cachefriendly.errors import ConfigError, EngineClosed, RequestError
 from cachefriendly.events import CacheReport
 from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.request import ChatRequest
@@ -192,7 +191,7 @@ class Engine:
         check_tools(request.tools)
         grammar = constraint_for(request, live.prompts.dialect)
         built = live.prompts.build(request)
-        limits = self._with_limit(request, len(built.ids), live)
+        limits = live.limited(request.sampling, len(built.ids))
         row = GenerateRequest(
             prompt_ids=built.ids,
             sampling=with_stops(limits, live.prompts.dialect, live.prompts.tokens.controls),
@@ -217,7 +216,7 @@ class Engine:
         built = live.prompts.build(request, generation_prompt=False, awaiting=awaiting)
         row = GenerateRequest(
             prompt_ids=built.ids,
-            sampling=self._with_limit(request, len(built.ids), live),
+            sampling=live.limited(request.sampling, len(built.ids)),
             namespace=request.namespace,
             snapshots_at=built.snapshots_at,
             prefill_only=True,
@@ -255,19 +254,8 @@ class Engine:
         return self._recorder.all()
 
     def stats(self) -> EngineStats:
-        totals = self._recorder.totals()
         core, cache = self._live().tokens.stats()
-        prompt = totals.prompt_tokens
-        return EngineStats(
-            calls=totals.calls,
-            prompt_tokens=prompt,
-            reused_tokens=totals.reused_tokens,
-            generated_tokens=totals.generated_tokens,
-            background_prefilled_tokens=totals.background_prefilled_tokens,
-            hit_ratio=totals.reused_tokens / prompt if prompt else 0.0,
-            core=core,
-            cache=cache,
-        )
+        return EngineStats.of(self._recorder.totals(), core, cache)
 
     def clear(self) -> None:
         """Drop all kept tokens that no running call uses. Transcripts stay."""
@@ -326,18 +314,6 @@ class Engine:
                 # Runs once, in `close` or when the engine is collected; holds the weights so long.
                 self._finalizer = weakref.finalize(self, self._state.tokens.close)
             return self._state
-
-    def _with_limit(self, request: ChatRequest, prompt_tokens: int, live: LoadedEngine) -> Sampling:
-        """Sampling with ``max_tokens`` resolved: never beyond the context window."""
-        room = live.tokens.window - prompt_tokens
-        if prompt_tokens and room < 1:
-            raise ContextOverflow(
-                f"the prompt has {prompt_tokens} tokens, but the context window is "
-                f"{live.tokens.window}; shorten the history (a window or summary memory) or raise "
-                "context_window"
-            )
-        wanted = request.sampling.max_tokens or self.config.default_max_tokens
-        return replace(request.sampling, max_tokens=max(1, min(wanted, room)))
 
     def _submit(
         self,

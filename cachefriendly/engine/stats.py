@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cachefriendly.engine.core import CoreStats
+from cachefriendly.engine.report import Totals
 from cachefriendly.engine.runners import RunnerKind
 from cachefriendly.store.contract import CacheStats
 
@@ -24,6 +25,20 @@ class EngineStats:
     hit_ratio: float
     core: CoreStats
     cache: CacheStats
+
+    @classmethod
+    def of(cls, totals: Totals, core: CoreStats, cache: CacheStats) -> EngineStats:
+        prompt = totals.prompt_tokens
+        return cls(
+            calls=totals.calls,
+            prompt_tokens=prompt,
+            reused_tokens=totals.reused_tokens,
+            generated_tokens=totals.generated_tokens,
+            background_prefilled_tokens=totals.background_prefilled_tokens,
+            hit_ratio=totals.reused_tokens / prompt if prompt else 0.0,
+            core=core,
+            cache=cache,
+        )
 
     @property
     def runner(self) -> RunnerKind:
