@@ -26,7 +26,15 @@ from cachefriendly.kv.kernels import (
     unfold,
     with_sinks,
 )
-from cachefriendly.kv.plan import ForeignUse, MaskSpec, Offsets, RowPlan, View, active_plan
+from cachefriendly.kv.plan import (
+    ForeignUse,
+    MaskSpec,
+    Offsets,
+    RowPlan,
+    StepPlan,
+    View,
+    active_plan,
+)
 from cachefriendly.kv.takeover import IMPLEMENTATION, delegate_attention, delegate_mask
 
 __all__ = ["PassThroughCache"]
@@ -89,11 +97,16 @@ class PassThroughCache:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """One row's new queries, keys and values: [1, heads, n, width] each."""
+    """New queries, keys and values of one row, or of all: [1, heads, n, width] each."""
 
     query: Tensor
     key: Tensor
     value: Tensor
+
+    def of(self, row: RowPlan) -> Own:
+        """The part of one row."""
+        part = slice(row.start, row.start + row.n)
+        return Own(self.query[:, :, part], self.key[:, :, part], self.value[:, :, part])
 
 
 def packed_mask(*args: Any, **kwargs: Any) -> Any:
@@ -142,20 +155,25 @@ def packed_attention(  # noqa: PLR0913, PLR0917 - the signature is transformers'
         return delegate_attention(module, (query, key, value, attention_mask), options | kwargs)
     scores = Scores(scaling if scaling is not None else query.shape[-1] ** -0.5, softcap, s_aux)
     _refuse_unknown(attention_mask, dropout, kwargs)
-    if query.shape[0] != 1 or query.shape[2] != plan.tokens:
+    out = _attend_rows(plan, _layer_of(module), Own(query, key, value), attention_mask, scores)
+    return out.transpose(1, 2).contiguous(), None
+
+
+def _attend_rows(plan: StepPlan, layer: int, new: Own, mask: MaskSpec, scores: Scores) -> Tensor:
+    """Store the new keys and values of all rows, and attend row by row: [1, heads, T, dv]."""
+    if new.query.shape[0] != 1 or new.query.shape[2] != plan.tokens:
         raise UnsupportedModel(
-            f"attention saw {tuple(query.shape)} queries, expected [1, heads, {plan.tokens}, d]"
+            f"attention saw {tuple(new.query.shape)} queries, expected [1, heads, {plan.tokens}, d]"
         )
-    slot, fresh = plan.slot_for(_layer_of(module), key, value)
+    slot, fresh = plan.slot_for(layer, new.key, new.value)
     outs = []
     for row in plan.rows:
-        own = Own(*(t[:, :, row.start : row.start + row.n] for t in (query, key, value)))
+        own = new.of(row)
         if fresh:
             _store(row, slot, own.key[0], own.value[0])
-        view = row.view(attention_mask, query.device)
+        view = row.view(mask, own.query.device)
         outs.append(_attend_row(row, slot, own, view, scores))
-    out = outs[0] if len(outs) == 1 else torch.cat(outs, 2)
-    return out.transpose(1, 2).contiguous(), None
+    return outs[0] if len(outs) == 1 else torch.cat(outs, 2)
 
 
 def _store(row: RowPlan, slot: int, key: Tensor, value: Tensor) -> None:
