@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
@@ -52,18 +52,7 @@ def find_placement(
         RequestError: the text uses the characters that replies could be marked with.
     """
     markers = _fresh(text, len(replies), messages)
-    marked = list(zip(replies, markers, strict=True))
-    plain = {index: Message("assistant", marker) for index, marker in marked}
-    calling = {index: _mark(messages[index], marker) for index, marker in marked}
-    names = [messages[i].tool_calls[-1].name if messages[i].tool_calls else None for i in replies]
-    nameless: list[str | None] = [None] * len(replies)
-    attempts = [(plain, nameless)]
-    if any(names):
-        attempts.append((calling, names))
-    if any(messages[index].reasoning for index in replies):
-        thinking = {index: _mark(messages[index], marker, thought=True) for index, marker in marked}
-        attempts.append((thinking, names))
-    for stand_ins, called in attempts:
+    for stand_ins, called in _stand_ins(messages, dict(zip(replies, markers, strict=True))):
         pattern = _render_with(rendering, messages, stand_ins, add_generation_prompt)
         between = _split(pattern, markers, called)
         spans = _locate(text, between) if between else None
@@ -72,6 +61,19 @@ def find_placement(
             open_start = tuple(map(bool, inside))
             return _placement(text, replies, spans, called, open_start, _closes(rendering))
     return None
+
+
+def _stand_ins(
+    messages: Sequence[Message], marked: Mapping[int, str]
+) -> Iterator[tuple[dict[int, Message], list[str | None]]]:
+    """What to put for the marked replies, plainest first, and the names whose markers it holds."""
+    yield {i: Message("assistant", marker) for i, marker in marked.items()}, [None] * len(marked)
+    names = [messages[i].tool_calls[-1].name if messages[i].tool_calls else None for i in marked]
+    if any(names):
+        yield {i: _mark(messages[i], marker) for i, marker in marked.items()}, names
+    if any(messages[i].reasoning for i in marked):
+        thinking = {i: _mark(messages[i], m, thought=True) for i, m in marked.items()}
+        yield thinking, names
 
 
 def _fresh(text: str, count: int, messages: Sequence[Message]) -> list[str]:
