@@ -16,7 +16,7 @@ from langchain_core.runnables.config import run_in_executor
 
 from cachefriendly.events import ChatEvent, Finished
 from cachefriendly.request import ChatRequest
-from cachefriendly_lc.convert import chunk_from_event, last_chunk, message_from_result
+from cachefriendly_lc.convert import chunk_from_event, closing_chunks, message_from_result
 from cachefriendly_lc.listener import asked, heard
 
 if TYPE_CHECKING:
@@ -52,14 +52,15 @@ class PreparedCall:
     def chunks(self) -> Generator[AIMessageChunk]:
         with self._call() as call, closing(iter(call)) as events:
             for event in events:
-                yield self._chunk(event)
+                yield from self._chunks_of(event)
 
     async def achunks(self) -> AsyncGenerator[AIMessageChunk]:
         # Closed here and not by the garbage collector, which may come too late or elsewhere.
         with await self._acall() as call:
             async with aclosing(aiter(call)) as events:
                 async for event in events:
-                    yield self._chunk(event)
+                    for chunk in self._chunks_of(event):
+                        yield chunk
 
     def _call(self) -> Call:
         call = asked(self)
@@ -69,8 +70,8 @@ class PreparedCall:
         # Building the prompt takes milliseconds and the first call loads the model.
         return await run_in_executor(None, self._call)
 
-    def _chunk(self, event: ChatEvent) -> AIMessageChunk:
+    def _chunks_of(self, event: ChatEvent) -> list[AIMessageChunk]:
         heard(event)
         if isinstance(event, Finished):
-            return last_chunk(event.result, model_name=self.model_name)
-        return chunk_from_event(event)
+            return closing_chunks(event.result, model_name=self.model_name)
+        return [chunk_from_event(event)]

@@ -46,7 +46,7 @@ from cachefriendly.messages import (
 __all__ = [
     "PROVIDER",
     "chunk_from_event",
-    "last_chunk",
+    "closing_chunks",
     "message_from_langchain",
     "message_from_result",
     "message_to_langchain",
@@ -71,6 +71,10 @@ _CHAT_ROLES: Mapping[str, Role] = {
 # Frameworks repeat calls as content blocks; `tool_calls` is where they count.
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call"})
 _REASONING_BLOCKS = frozenset({"reasoning", "thinking"})
+# LangChain joins the parts of a stream that have the same place, and numbers text and reasoning
+# itself, from 0. Without a place, event streams (v3) join all calls into one.
+_CALL_PLACES, _BROKEN_PLACES = 1000, 2000
+_TORN = "torn: "
 _Content: TypeAlias = str | list[str | dict[str, Any]]
 
 
@@ -194,7 +198,7 @@ def _reasoning(message: AIMessage) -> str | None:
 
 def _invalid_from_langchain(call: LCInvalidToolCall) -> InvalidToolCall:
     return InvalidToolCall(
-        raw=_unquoted(call["args"] or ""),
+        raw=_as_written(call["args"] or ""),
         error=call["error"] or "",
         name=call["name"],
         id=call["id"] or "",
@@ -269,55 +273,49 @@ def usage_from_report(report: CacheReport) -> UsageMetadata:
 
 
 def chunk_from_event(event: TextDelta | ReasoningDelta | ToolCallReady) -> AIMessageChunk:
-    """The stream chunk of one event; `last_chunk` is the one that ends a stream."""
+    """The stream chunk of one event; `closing_chunks` are those that end a stream."""
     if isinstance(event, TextDelta):
         return AIMessageChunk(content=event.text)
     if isinstance(event, ReasoningDelta):
         return AIMessageChunk(content="", additional_kwargs=_reasoning_kwargs(event.text))
-    # No index: a call comes whole, and with one LangChain would merge it into the block of text or
-    # reasoning that has the same number (output_version="v1").
     call = tool_call_chunk(
         name=event.call.name,
         args=json.dumps(dict(event.call.arguments), ensure_ascii=False),
         id=event.call.id,
-        index=None,
+        index=_CALL_PLACES + event.index,
     )
     return AIMessageChunk(content="", tool_call_chunks=[call])
 
 
-def last_chunk(result: ChatResult, *, model_name: str) -> AIMessageChunk:
-    """The one chunk with usage, handle and metadata.
+def closing_chunks(result: ChatResult, *, model_name: str) -> list[AIMessageChunk]:
+    """What ends a stream: broken calls, if any, then the one chunk with usage and metadata.
 
-    Merging chunks adds numbers and concatenates strings, so these may be sent only once.
+    Merging chunks adds numbers and concatenates strings, so these may be sent only once. Event
+    streams (v3) do not look for calls in the last chunk.
     """
+    broken = [
+        tool_call_chunk(name=c.name, args=_unparsable(c.raw), id=c.id, index=place)
+        for place, c in enumerate(result.message.invalid_tool_calls, _BROKEN_PLACES)
+    ]
     handle = {HANDLE_KEY: result.message.handle} if result.message.handle else {}
-    return AIMessageChunk(
+    last = AIMessageChunk(
         content="",
-        tool_call_chunks=[
-            tool_call_chunk(name=c.name, args=_unparsable(c.raw), id=c.id, index=None)
-            for c in result.message.invalid_tool_calls
-        ],
         usage_metadata=usage_from_report(result.report),
         response_metadata={**_metadata(result, model_name), **handle},
         chunk_position="last",
     )
+    return [*([AIMessageChunk(content="", tool_call_chunks=broken)] if broken else []), last]
 
 
 def _unparsable(raw: str) -> str:
-    """Merged chunks are parsed leniently: a torn call would come out valid, a string does not."""
+    """LangChain parses merged chunks leniently: a torn call would come out valid, this does not."""
     try:
-        torn = isinstance(parse_partial_json(raw), dict) or not raw
+        parse_partial_json(raw)
     except ValueError:
-        return raw
-    return json.dumps(raw) if torn else raw
+        return _TORN + raw if raw.startswith(_TORN) else raw
+    return _TORN + raw
 
 
-def _unquoted(raw: str) -> str:
+def _as_written(raw: str) -> str:
     """Undo `_unparsable`."""
-    if not raw.startswith('"'):
-        return raw
-    try:
-        text = json.loads(raw)
-    except ValueError:
-        return raw
-    return text if isinstance(text, str) and _unparsable(text) == raw else raw
+    return raw.removeprefix(_TORN)

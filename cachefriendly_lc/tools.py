@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -27,6 +28,7 @@ def openai_tools(tools: Sequence[ToolLike], *, strict: bool | None = None) -> li
 
 
 def _openai_tool(tool: ToolLike, index: int, strict: bool | None) -> dict[str, Any]:
+    _refuse_enum(tool, f"tool {index}")
     try:
         converted = convert_to_openai_tool(tool, strict=strict)
     except Exception as error:  # pydantic, typing and inspect errors, depending on the tool
@@ -48,8 +50,17 @@ def _tool_label(tool: ToolLike) -> str:
     return repr(getattr(tool, "name", None) or getattr(tool, "__name__", type(tool).__name__))
 
 
+def _refuse_enum(schema: Any, what: str) -> None:
+    """LangChain takes one for a function without parameters: any answer would do."""
+    if isinstance(schema, type) and issubclass(schema, enum.Enum):
+        raise SchemaError(
+            f"{what}: {schema.__name__} is an Enum, no object; give a class with a field of it"
+        )
+
+
 def schema_format(schema: Any, *, strict: bool | None = None) -> dict[str, Any]:
     """A pydantic class, TypedDict or JSON Schema as an OpenAI ``response_format``."""
+    _refuse_enum(schema, "structured output")
     try:
         converted = convert_to_json_schema(schema, strict=strict)
     except Exception as error:  # whatever pydantic, typing or the converter raise

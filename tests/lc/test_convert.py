@@ -31,7 +31,7 @@ from cachefriendly.events import (
 from cachefriendly.messages import InvalidToolCall, Message, ToolCall
 from cachefriendly_lc.convert import (
     chunk_from_event,
-    last_chunk,
+    closing_chunks,
     message_from_langchain,
     message_from_result,
     message_to_langchain,
@@ -98,7 +98,7 @@ def test_merged_chunks_equal_the_result(
     chunks = [chunk_from_event(e) for e in events]
     chunks += [chunk_from_event(ToolCallReady(i, c)) for i, c in enumerate(made)]
     merged = AIMessageChunk(content="")
-    for chunk in [*chunks, last_chunk(result(message), model_name="demo")]:
+    for chunk in [*chunks, *closing_chunks(result(message), model_name="demo")]:
         merged = merged + chunk
     whole = message_chunk_to_message(merged)
     # Merging chunks keeps no error texts.
