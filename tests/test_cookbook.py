@@ -30,3 +30,10 @@ def test_notebook_runs(path, tmp_path):
     for cell in notebook.cells:
         for output in cell.get("outputs", []):
             assert output.output_type != "error", output
+            assert refuted(output) == []
+
+
+def refuted(output):
+    """Lines that compare two runs ("the same answers: True") and found a difference."""
+    lines = output.get("text", "").splitlines()
+    return [line for line in lines if "same" in line and "False" in line]
