@@ -92,6 +92,7 @@ def test_a_retry_middleware_asks_once_when_asking_again_is_useless() -> None:
     assert engine.asked == (1 if hasattr(exceptions, "ModelError") else 3)
 
 
+@needs_tree
 def test_a_summary_that_does_not_fit_is_tried_shorter() -> None:
     """LangChain's summarizer shortens its text on its own overflow error only."""
 
