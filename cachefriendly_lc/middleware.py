@@ -102,7 +102,7 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        if (before := self._turn_of(request.messages)) is not None:
+        if (before := self._turn_of(request.messages, over=True)) is not None:
             before.settle()
         request, layout = self._arranged(request)
         with self._turn(request, ThreadStarter) as turn:
@@ -115,7 +115,7 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         request: ModelRequest[Any],
         handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
     ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
-        if (before := self._turn_of(request.messages)) is not None:
+        if (before := self._turn_of(request.messages, over=True)) is not None:
             await before.asettle()
         request, layout = self._arranged(request)
         with self._turn(request, LoopStarter) as turn:
@@ -206,7 +206,7 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
 
     def _keep(self, turn: Turn, reply: Sequence[BaseMessage]) -> None:
         name = _name(reply)
-        if name is None:
+        if name is None or not turn.open_calls:
             turn.cancel_all_but()
             return
         with self._lock:
@@ -215,9 +215,14 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         if old is not None:
             old.cancel_all_but()
 
-    def _turn_of(self, messages: Sequence[BaseMessage]) -> Turn | None:
+    def _turn_of(self, messages: Sequence[BaseMessage], *, over: bool = False) -> Turn | None:
+        """The turn that the newest reply belongs to. ``over``: its tools have had their time."""
+        name = _name(messages) or ""
         with self._lock:
-            return self._turns.get(_name(messages) or "")
+            turn = self._turns.pop(name, None) if over else self._turns.get(name)
+        if turn is not None and over:
+            turn.cancel_all_but()
+        return turn
 
 
 def _state(request: ModelRequest[Any]) -> dict[str, Any]:

@@ -98,6 +98,11 @@ class Turn:
             if len(self._known()) > before:
                 self._prefill()
 
+    @property
+    def open_calls(self) -> list[str]:
+        """Ids of calls without a result, in their order."""
+        return [call_id for call_id in _tool_calls(self._reply) if call_id not in self._results]
+
     def _known(self) -> list[BaseMessage]:
         """Results that no open call precedes, in the order of their calls: LangGraph's order."""
         known = []
@@ -110,8 +115,11 @@ class Turn:
     def _prefill(self) -> None:
         """Forward what the next prompt begins with, whatever the open calls return."""
         call, known = self.call, self._known()
-        if call is None or _invalid(self._reply):
+        if call is None or not call.engine.config.reuse:
+            return
+        if _invalid(self._reply):
             return  # LangGraph puts error messages behind invalid calls; their place is its own
+        self._wait()  # two at once would both forward what neither finds held yet
         answered = [message for message in self._reply if not isinstance(message, ToolMessage)]
         try:
             told = messages_from_langchain([*answered, *known])
@@ -126,23 +134,24 @@ class Turn:
 
     def settle(self) -> None:
         """Wait for the prefills: the next call needs these tokens anyway."""
-        for prefill in self._taken():
+        with self._lock:
+            self._wait()
+
+    def _wait(self) -> None:
+        while self._prefills:
             try:
-                prefill.result()
+                self._prefills.pop().result()
             except CacheFriendlyError as error:
                 log.debug("an early prefill was lost: %s", type(error).__name__)
 
     async def asettle(self) -> None:
-        for prefill in self._taken():
+        with self._lock:
+            prefills, self._prefills = self._prefills, []
+        for prefill in prefills:
             try:
                 await prefill.aresult()
             except CacheFriendlyError as error:
                 log.debug("an early prefill was lost: %s", type(error).__name__)
-
-    def _taken(self) -> list[Call]:
-        with self._lock:
-            prefills, self._prefills = self._prefills, []
-        return prefills
 
 
 def handle_of(reply: Sequence[BaseMessage]) -> str | None:

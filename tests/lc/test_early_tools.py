@@ -163,6 +163,45 @@ async def test_work_that_nobody_claims_is_cancelled() -> None:
     assert ended == ["cancelled"]
 
 
+async def test_a_run_that_another_middleware_left_unclaimed_ends_with_the_next_model_call() -> None:
+    ended = []
+
+    @tool
+    async def endless(text: str) -> str:
+        """Never ends by itself."""
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ended.append("cancelled")
+            raise
+        return text
+
+    class RenameCalls(AgentMiddleware[Any, Any, Any]):
+        """Outside of ours, so that it changes the reply after we have seen it."""
+
+        async def awrap_model_call(self, request: Any, handler: Any) -> Any:
+            response = await handler(request)
+            await asyncio.sleep(0)  # the tool begins
+            for call in response.result[0].tool_calls:
+                call["id"] = "other"
+                call["name"] = "short"
+            return response
+
+    @tool
+    def short(text: str) -> str:
+        """Works."""
+        return text
+
+    model = ChatCacheFriendly(engine=ScriptedEngine(asking(("endless", "x")), "Done."))
+    mine = CacheFriendlyMiddleware(model, early_tools=["endless"])
+    agent: Any = create_agent(model, [endless, short], middleware=[RenameCalls(), mine])
+    done = await agent.ainvoke({"messages": [HumanMessage("Go.")]})
+    assert [m.content for m in done["messages"][2:]] == ["x", "Done."]
+    await asyncio.sleep(0)
+    assert ended == ["cancelled"]
+    assert not mine._turns
+
+
 async def test_a_call_that_the_reply_does_not_make_after_all_is_cancelled_and_not_claimed() -> None:
     journal = Journal()
 

@@ -77,7 +77,7 @@ def test_a_time_in_the_system_prompt_is_named_and_never_quoted(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
     talk = Talk(engine, clock("10:00:00.123", "10:07:00.456"))
-    with caplog.at_level("INFO", logger="cachefriendly_lc"):
+    with caplog.at_level("INFO", logger="cachefriendly_lc.guard"):
         talk.turn("Hello", "Hi.")
         talk.turn("And now?", "Still here.")
     (finding,) = talk.mine.findings()

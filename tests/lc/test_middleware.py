@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from langchain_core.tools import StructuredTool
 
-from cachefriendly import Engine
+from cachefriendly import Engine, EngineConfig
 from cachefriendly.testing import (
     EmbeddingCount,
     byte_tokenizer,
@@ -139,3 +139,12 @@ def _until(condition: Any, timeout: float = 10) -> None:
             return
         moment.wait(0.01)
     raise AssertionError("it never happened")
+
+
+async def test_nothing_is_prefilled_where_nothing_is_kept() -> None:
+    scripts = scripted_replies(ids_of(calls_text(1)), ids_of("Done."))
+    with Engine(tiny_model("llama"), TOKENIZER, EngineConfig(reuse=False)) as engine:
+        with scripts, embedding_counter(engine.model) as count:
+            await run(agent_of(engine, tools_ending_in((0,))), "invoke")
+        reports = engine.reports()
+    assert count.tokens == sum(report.forwarded_tokens for report in reports)

@@ -21,6 +21,7 @@ NAMES = {
     "ConversationTokenBufferMemory",
     "StateDiffAgentState",
     "StateDiffChatMessageHistory",
+    "SummarizationMiddleware",
 }
 
 

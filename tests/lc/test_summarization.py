@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from inspect import signature
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from langchain.agents import middleware as stock
 from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
-from cachefriendly import Engine
+from cachefriendly import ChatRequest, Engine
+from cachefriendly.errors import ContextOverflow
 from cachefriendly.messages import Message
 from cachefriendly.testing import (
     EmbeddingCount,
@@ -160,20 +162,40 @@ def test_the_instruction_is_langchains_own_default_or_yours(given: Any, asked: s
     assert summary.tool_choice == "none"
 
 
-async def test_what_does_not_fit_the_window_is_cut_as_langchain_does(engine: Engine) -> None:
-    long = "Sum up. " + "Be brief. " * 200
-    agent = agent_with(engine, summary_prompt=long + "{messages}")
-    await turn(agent, "invoke", "1 + 2?", CALL, "It is 3.")
-    with pytest.raises(Exception, match="context window"):
-        await turn(agent, "invoke", "Sure?", SUMMARY, "Yes.")
+class Narrow(ScriptedEngine):
+    """Has no room for anything but a conversation's first message and its reply."""
+
+    def chat(self, request: ChatRequest, *, timeout: float | None = None) -> Any:
+        if len(request.messages) > 2:
+            raise ContextOverflow("no room")
+        return super().chat(request, timeout=timeout)
 
 
+@pytest.mark.parametrize("form", ["invoke", "ainvoke"])
+async def test_what_does_not_fit_the_window_is_summarised_as_langchain_does(form: str) -> None:
+    engine = Narrow(Message("assistant", "Hi.", handle="cf1:0:1"), "Sum.", "Yes.")
+    model = ChatCacheFriendly(engine=engine)
+    when: dict[str, Any] = {"trigger": ("messages", 3), "keep": ("messages", 1)}
+    summaries = SummarizationMiddleware(model, **when, summary_prompt="Sum up: {messages}")
+    agent: Any = create_agent(model, [], middleware=[summaries], checkpointer=InMemorySaver())
+    for text in ("Hello", "Sure?"):
+        told = {"messages": [HumanMessage(text)]}
+        done = (
+            await agent.ainvoke(told, CONFIG) if form == "ainvoke" else agent.invoke(told, CONFIG)
+        )
+    assert [len(request.messages) for request in engine.requests] == [1, 1, 2]
+    assert "Hello" in engine.requests[1].messages[0].content
+    assert done["messages"][-1].content == "Yes."
+
+
+@pytest.mark.skipif(
+    "summarizer" not in signature(stock.SummarizationMiddleware).parameters,
+    reason="this version of LangChain takes no summarizer",
+)
 def test_a_summarizer_of_your_own_is_asked_as_langchain_does() -> None:
     engine = ScriptedEngine("Hi.")
-    summaries = SummarizationMiddleware(
-        ChatCacheFriendly(engine=engine),
-        **WHEN,
-        summarizer=lambda messages: f"{len(messages)} told",
-    )
+    model = ChatCacheFriendly(engine=engine)
+    own: Any = {"summarizer": lambda messages: f"{len(messages)} told"}
+    summaries = SummarizationMiddleware(model, **WHEN, **own)
     assert summaries._create_summary([HumanMessage("Hello"), AIMessage("Hi.")]) == "2 told"
     assert engine.requests == []
