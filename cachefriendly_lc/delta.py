@@ -20,12 +20,24 @@ try:
 
     # By identity: LangGraph gives every message that this very reducer will see an id first.
     from langgraph.graph.message import _messages_delta_reducer as messages_reducer
+    from langgraph.pregel import _checkpoint
 except ImportError as error:
     raise MissingExtra("langchain", "agents") from error
 
-__all__ = ["DiffChannel", "SpareChannel", "TurnsChannel", "merge_turns", "messages_reducer"]
+__all__ = [
+    "DIFFS_ARE_WHOLE",
+    "DiffChannel",
+    "SpareChannel",
+    "TurnsChannel",
+    "merge_turns",
+    "messages_reducer",
+]
 
 log = logging.getLogger(__name__)
+
+DIFFS_ARE_WHOLE = hasattr(_checkpoint, "_delta_channels_to_replay")
+"""Whether this LangGraph builds a thread's diffs right. 1.2.0 replays channels never written, so
+that a new thread and a cut one look alike, and shows other messages after forks and edits."""
 
 _DISTANCE = 100
 """Smallest distance of full copies, in updates; LangGraph's own default."""
@@ -108,7 +120,7 @@ class DiffChannel(DeltaChannel[Any]):
         Raises:
             StateError: there is no full copy to apply them to.
         """
-        if self._unsaved is not None:
+        if self._unsaved is not None and (writes or DIFFS_ARE_WHOLE):
             self._found_cut(len(writes))
         super().replay_writes(writes)
 

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import Annotated, Required
 
 from langchain_core.messages import AnyMessage
 
-from cachefriendly_lc.delta import DiffChannel, messages_reducer
+from cachefriendly.errors import ConfigError
+from cachefriendly_lc.delta import DIFFS_ARE_WHOLE, DiffChannel, messages_reducer
 
 # Behind delta, which says what to install when it is missing.
 from langchain.agents.middleware.types import AgentState, ResponseT  # isort: skip
 
 __all__ = ["StateDiffAgentState"]
+
+if not DIFFS_ARE_WHOLE:
+    raise ConfigError(
+        f"StateDiffAgentState: the DeltaChannel of langgraph {version('langgraph')} loses messages "
+        "on forks and edits; run: pip install -U langgraph (1.2.24 is right)"
+    )
 
 
 class StateDiffAgentState(AgentState[ResponseT]):
