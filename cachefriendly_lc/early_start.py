@@ -37,6 +37,10 @@ class Started:
         same = isinstance(call, dict) and call.get("id") == self.call["id"]
         return same and call.get("name") == self.call["name"] and call["args"] == self.call["args"]
 
+    @property
+    def done(self) -> bool:
+        return self._run.done()
+
     def cancel(self) -> None:
         """Stop it if it can be stopped: a task can, a thread that has begun cannot."""
         self._run.cancel()
@@ -127,6 +131,7 @@ class Starter(ABC):
         self._config.pop("run_id", None)
         self._context = copy_context()
         self._started: dict[str, Started] = {}
+        self._unclaimed: set[str] = set()
 
     def start(self, call: ToolCall) -> None:
         """Run a call now, if its tool may start early."""
@@ -137,6 +142,7 @@ class Starter(ABC):
         run = self._begin(tool, call, self._context.copy())
         if run is not None:
             self._started[call_id] = Started(call, run)
+            self._unclaimed.add(call_id)
 
     @abstractmethod
     def _begin(
@@ -146,12 +152,21 @@ class Starter(ABC):
 
     def claim(self, call_id: str) -> Started | None:
         """Take a started run over; it is handed out once."""
-        return self._started.pop(call_id, None)
+        if call_id not in self._unclaimed:
+            return None
+        self._unclaimed.discard(call_id)
+        return self._started[call_id]
+
+    def finished(self, call_id: str) -> bool:
+        """Whether a call's result is there already, claimed or not."""
+        started = self._started.get(call_id)
+        return started is not None and started.done
 
     def cancel_all_but(self, call_ids: Collection[str]) -> None:
         """Cancel what the finished reply does not ask for; no more calls will come."""
-        for call_id in self._started.keys() - set(call_ids):
-            self._started.pop(call_id).cancel()
+        for call_id in self._unclaimed - set(call_ids):
+            self._unclaimed.discard(call_id)
+            self._started[call_id].cancel()
 
 
 class ThreadStarter(Starter):

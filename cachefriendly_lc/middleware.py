@@ -47,10 +47,10 @@ _TURNS_KEPT = 1000
 class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
     """For ``create_agent(middleware=[...])``; ``model`` is the agent's, or its engine.
 
-    While tools run, the certain part of the next prompt is forwarded in the background, and each
-    result as soon as it is known. With a checkpointer the ids of every reply are stored with the
-    thread, so that another process goes on exactly. `findings` says what made a call lose tokens
-    that were held. None of this changes what the model answers.
+    While tools run, the certain part of the next prompt is forwarded in the background, and the
+    results that are known. With a checkpointer the ids of every reply are stored with the thread,
+    so that another process goes on exactly. `findings` says what made a call lose tokens that were
+    held. None of this changes what the model answers.
 
     Put it last: middlewares further down the list act after it.
 

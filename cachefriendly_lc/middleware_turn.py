@@ -103,6 +103,12 @@ class Turn:
         """Ids of calls without a result, in their order."""
         return [call_id for call_id in _tool_calls(self._reply) if call_id not in self._results]
 
+    @property
+    def _runs_on(self) -> bool:
+        """A result is still to be waited for."""
+        finished = self._starter.finished if self._starter is not None else lambda call_id: False
+        return not all(map(finished, self.open_calls))
+
     def _known(self) -> list[BaseMessage]:
         """Results that no open call precedes, in the order of their calls: LangGraph's order."""
         known = []
@@ -113,9 +119,12 @@ class Turn:
         return known
 
     def _prefill(self) -> None:
-        """Forward what the next prompt begins with, whatever the open calls return."""
+        """Forward what the next prompt begins with, whatever the running tools return.
+
+        Nothing when no tool runs any more: the next call comes at once, and forwards it in one go.
+        """
         call, known = self.call, self._known()
-        if call is None or not call.engine.config.reuse:
+        if call is None or not call.engine.config.reuse or not self._runs_on:
             return
         if _invalid(self._reply):
             return  # LangGraph puts error messages behind invalid calls; their place is its own

@@ -111,7 +111,7 @@ async def test_an_agent_that_signs_its_replies_keeps_the_cache(
 
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke"])
-async def test_middleware_prefills_the_tool_result(
+async def test_middleware_prefills_the_scaffold_of_a_tool_result(
     demo_chat: ChatCacheFriendly, embedded: EmbeddingCount, form: str
 ) -> None:
     def agent_with(*middleware: Any) -> Any:
@@ -129,7 +129,7 @@ async def test_middleware_prefills_the_tool_result(
     ahead = await run_turn(agent_with(CacheFriendlyMiddleware), QUESTIONS[0], config, form)
     assert taken(embedded) == without  # the same work, earlier
     assert [m.content for m in ahead] == [m.content for m in stock]
-    assert cache_read(ahead[-1]) > cache_read(stock[-1]) + 10
+    assert cache_read(ahead[-1]) > cache_read(stock[-1])
 
 
 async def test_tools_in_another_order_cost_nothing(demo_chat: ChatCacheFriendly) -> None:
@@ -165,7 +165,7 @@ def test_an_early_prefill_that_fails_is_logged_without_user_text(
     with caplog.at_level("DEBUG", logger="cachefriendly_lc"):
         done = agent.invoke({"messages": [HumanMessage("1 + 2?")]})
     assert done["messages"][-1].content == "Done."
-    assert caplog.messages == ["no early prefill: RequestError"] * 2  # the turn, then the result
+    assert caplog.messages == ["no early prefill: RequestError"]
 
 
 @pytest.mark.parametrize("form", ["invoke", "ainvoke", "stream", "astream"])

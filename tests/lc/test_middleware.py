@@ -27,6 +27,9 @@ TOKENIZER = byte_tokenizer(templates.NATIVE_TOOLS)
 ORDERS = [order for count in (1, 2, 3) for order in permutations(range(count))]
 
 
+HEADER = tuple(TOKENIZER("\n<|im_start|>tool\n<tool_response>\n").input_ids)
+
+
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     with Engine(tiny_model("llama"), TOKENIZER) as tiny:
@@ -82,7 +85,7 @@ async def test_scaffold_and_results_are_forwarded_exactly_once(
     new = report.prompt_tokens - held_after(asked)  # type: ignore[arg-type]
     assert report.prefilled_tokens + report.background_prefilled_tokens == new
     assert embedded.tokens == forwarded_for(asked) + new + report.generated_tokens - 1  # type: ignore[arg-type]
-    assert report.prefilled_tokens == len(ids_of("<|im_start|>assistant\n")) - 1
+    assert early or report.background_prefilled_tokens >= len(HEADER)
     assert report.losses == ()
 
 
@@ -93,16 +96,35 @@ async def test_the_turn_is_closed_and_the_tool_header_written_while_the_tool_run
     seen: list[tuple[int, ...]] = []
 
     def work(text: str) -> str:
-        _until(lambda: embedded.ids[-1][-len(header) :] == header)
+        _until(lambda: embedded.ids[-1][-len(HEADER) :] == HEADER)
         seen.extend(embedded.ids[-1:])
         return text
 
-    header = tuple(ids_of("\n<|im_start|>tool\n<tool_response>\n")[:-1])
     tool = StructuredTool.from_function(work, name="tool0", description="Works.")
     config = {"configurable": {"thread_id": form, "cache_namespace": form}}
     with scripted_replies(ids_of(calls_text(1)), ids_of("Done.")):
         await run(agent_of(engine, [tool]), form, config)
-    assert [ids[-len(header) :] for ids in seen] == [header]
+    assert [ids[-len(HEADER) :] for ids in seen] == [HEADER]
+
+
+@pytest.mark.parametrize("form", FORMS)
+async def test_a_result_is_forwarded_while_another_tool_runs(
+    engine: Engine, embedded: EmbeddingCount, form: str
+) -> None:
+    result = (*TOKENIZER("first of x\n</tool_response>").input_ids, END_ID, *HEADER)
+
+    def wait(text: str) -> str:
+        _until(lambda: embedded.ids[-1][-len(result) :] == result)
+        return f"second of {text}"
+
+    works = {"tool0": lambda text: f"first of {text}", "tool1": wait}
+    tools = [
+        StructuredTool.from_function(w, name=n, description="Works.") for n, w in works.items()
+    ]
+    config = {"configurable": {"thread_id": form, "cache_namespace": f"two {form}"}}
+    with scripted_replies(ids_of(calls_text(2)), ids_of("Done.")):
+        messages = await run(agent_of(engine, tools), form, config)
+    assert [m.content for m in messages[2:]] == ["first of x", "second of x", "Done."]
 
 
 @pytest.mark.parametrize("form", FORMS)
