@@ -79,7 +79,7 @@ demo: $(STAMP) ## a LangChain agent and a LlamaIndex chat engine, with and witho
 	$(BIN)/cachefriendly demo
 
 cookbook: $(STAMP) ## execute every notebook
-	$(BIN)/python -m pytest -m cookbook
+	$(BIN)/python -m pytest -n $(JOBS) -m cookbook
 
 bench: $(STAMP) ## run the benchmarks; results go to benchmarks/results
 	set -e; for file in benchmarks/bench_*.py; do $(BIN)/python $$file; done

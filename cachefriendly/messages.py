@@ -60,11 +60,16 @@ class InvalidToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A tool offered to the model. ``parameters`` is a JSON Schema of type object."""
+    """A tool offered to the model. ``parameters`` is a JSON Schema of type object.
+
+    ``late``: it was added to a running conversation and is announced with a user message instead
+    of at the top of the prompt (see `cachefriendly.prompt.late_tools`).
+    """
 
     name: str
     description: str
     parameters: Mapping[str, Any]
+    late: bool = False
 
 
 @dataclass(frozen=True, slots=True)

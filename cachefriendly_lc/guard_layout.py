@@ -1,10 +1,11 @@
-"""``layout="stable"``: a thread keeps its first system message, what changes is bound behind it.
+"""``layout="stable"``: a thread keeps its first system message and tools, changes are bound behind.
 
 Whatever other middlewares write into the system prompt (the time, a memory block, a page of state)
 changes it at its start, and everything behind has to be read again. In this layout the thread's
 first system message stays, and what differs from it is bound before the newest user message, as
-values of anchors (see ``docs/anchors.md``). The model reads another prompt than without it: that is
-why the layout is chosen by name, and ``layout="stock"`` is the way back.
+values of anchors (see ``docs/anchors.md``); tools that come later are announced there. The model
+reads another prompt than without it: that is why the layout is chosen by name, and
+``layout="stock"`` is the way back.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from langchain_core.messages import SystemMessage
 
 from cachefriendly.messages import ANCHORS_KEY
 from cachefriendly.prefix import common_prefix
+from cachefriendly.request import ChatRequest
 
-__all__ = ["Layout", "StableSystem", "arranged"]
+__all__ = ["Layout", "StableLayout", "StableSystem"]
 
 Layout: TypeAlias = Literal["stock", "stable"]
 
@@ -93,18 +95,58 @@ def _region_label(start: int, stop: int) -> str:
     return f"instead of lines {start + 1} to {stop} of the instructions"
 
 
-def arranged(
-    system: SystemMessage | None, state: Mapping[str, Any] | None
-) -> tuple[SystemMessage | None, dict[str, Any] | None]:
-    """A system message in the stable layout, and what the thread has to remember.
+@dataclass(frozen=True, slots=True)
+class StableLayout:
+    """What a thread in this layout has to remember.
 
-    ``state`` is what it remembers so far. Without a system message there is nothing to keep.
+    Attributes:
+        system: its first system message; None while it had none.
+        tools: names of the tools of its first call, which every prompt states at its start.
     """
-    if system is None:
-        return None, None
-    kept = StableSystem.from_state(state) if state else StableSystem(system.text)
+
+    system: StableSystem | None = None
+    tools: tuple[str, ...] = ()
+
+    @classmethod
+    def from_state(cls, value: Mapping[str, Any]) -> Self:
+        system = value.get("system")
+        return cls(
+            StableSystem.from_state(system) if system else None, tuple(value.get("tools", ()))
+        )
+
+    def to_state(self) -> dict[str, Any]:
+        """Plain JSON values, for a checkpoint."""
+        system = self.system.to_state() if self.system else None
+        return {"system": system, "tools": list(self.tools)}
+
+    def follow(
+        self, system: SystemMessage | None, tools: Sequence[Any]
+    ) -> tuple[SystemMessage | None, StableLayout]:
+        """The system message to send, and what is remembered then."""
+        first = self.tools or tuple(_name(tool) for tool in tools)
+        if system is None:
+            return None, StableLayout(self.system, first)
+        message, following = _arranged(system, self.system or StableSystem(system.text))
+        return message, StableLayout(following, first)
+
+    def asked(self, request: ChatRequest) -> ChatRequest:
+        """The request with the tools that were added later marked as such."""
+        tools = (replace(tool, late=tool.name not in self.tools) for tool in request.tools)
+        return replace(request, tools=tuple(tools))
+
+
+def _name(tool: Any) -> str:
+    """Of a tool, or of the provider's own form of one."""
+    if not isinstance(tool, Mapping):
+        return str(tool.name)
+    function = tool.get("function", tool)
+    return str(function.get("name", "")) if isinstance(function, Mapping) else ""
+
+
+def _arranged(system: SystemMessage, kept: StableSystem) -> tuple[SystemMessage, StableSystem]:
+    """A system message in the stable layout, and what is remembered of it."""
     following, values = kept.follow(system.text)
     anchors = {**system.additional_kwargs.get(ANCHORS_KEY, {}), **values}
     extra = {**system.additional_kwargs, **({ANCHORS_KEY: anchors} if anchors else {})}
     update = {"content": kept.first, "additional_kwargs": extra}
-    return system.model_copy(update=update), following.to_state()
+    return system.model_copy(update=update), following

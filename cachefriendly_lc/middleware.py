@@ -7,6 +7,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
@@ -28,7 +29,7 @@ from cachefriendly_lc.early_objections import objections
 from cachefriendly_lc.early_start import LoopStarter, StandIn, Starter, ThreadStarter
 from cachefriendly_lc.early_tools import EarlyTools
 from cachefriendly_lc.guard import Finding, PrefixGuard
-from cachefriendly_lc.guard_layout import Layout, arranged
+from cachefriendly_lc.guard_layout import Layout, StableLayout
 from cachefriendly_lc.middleware_state import LAYOUT, TURNS, CacheFriendlyState, KnownTurns
 from cachefriendly_lc.middleware_turn import Turn
 
@@ -62,8 +63,8 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             start early, and none does while a middleware or an interrupt of the agent could still
             refuse or change the call (``docs/agents.md``).
         layout: ``"stock"`` leaves the prompt as it is. ``"stable"`` keeps a thread's first system
-            message and binds what changes in it before the newest user message: another prompt,
-            whose start stays held.
+            message and its first tools; what changes in the one and is added to the others is said
+            before the newest user message: another prompt, whose start stays held.
 
     Raises:
         ConfigError: an entry of ``early_tools`` is no tool, or one with injected arguments; the
@@ -105,10 +106,10 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         if (before := self._turn_of(request.messages, over=True)) is not None:
             before.settle()
         request, layout = self._arranged(request)
-        with self._turn(request, ThreadStarter) as turn:
+        with self._turn(request, ThreadStarter, layout) as turn:
             response = handler(request)
             update = self._closed(turn, request, response)
-        return _with_update(response, {**layout, **update})
+        return _with_update(response, {**_changed(request, layout), **update})
 
     async def awrap_model_call(
         self,
@@ -118,10 +119,10 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         if (before := self._turn_of(request.messages, over=True)) is not None:
             await before.asettle()
         request, layout = self._arranged(request)
-        with self._turn(request, LoopStarter) as turn:
+        with self._turn(request, LoopStarter, layout) as turn:
             response = await handler(request)
             update = await run_in_executor(None, self._closed, turn, request, response)
-        return _with_update(response, {**layout, **update})
+        return _with_update(response, {**_changed(request, layout), **update})
 
     def wrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Any]
@@ -142,13 +143,18 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         return result
 
     @contextmanager
-    def _turn(self, request: ModelRequest[Any], starter: type[Starter]) -> Iterator[Turn]:
+    def _turn(
+        self,
+        request: ModelRequest[Any],
+        starter: type[Starter],
+        layout: StableLayout | None,
+    ) -> Iterator[Turn]:
         """A turn that listens inside the block; what it started is cancelled if that fails."""
         stored = _state(request).get(TURNS) or {}
 
         def take(call: PreparedCall) -> PreparedCall:
             self._known.take(call, stored)
-            return call
+            return call if layout is None else replace(call, request=layout.asked(call.request))
 
         turn = Turn(self._starter(request, starter), take)
         try:
@@ -168,14 +174,15 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         tools = self._early.among(request.tools)
         return kind(tools, config) if tools else None
 
-    def _arranged(self, request: ModelRequest[Any]) -> tuple[ModelRequest[Any], dict[str, Any]]:
-        """The request in this layout, and what the state has to remember of it."""
+    def _arranged(
+        self, request: ModelRequest[Any]
+    ) -> tuple[ModelRequest[Any], StableLayout | None]:
+        """The request in this layout, and what the thread has to remember of it."""
         if self._layout == "stock":
-            return request, {}
-        known = _state(request).get(LAYOUT)
-        system, remembered = arranged(request.system_message, known)
-        changed = {LAYOUT: remembered} if remembered is not None and remembered != known else {}
-        return request.override(system_message=system), changed
+            return request, None
+        known = StableLayout.from_state(_state(request).get(LAYOUT) or {})
+        system, layout = known.follow(request.system_message, request.tools)
+        return request.override(system_message=system), layout
 
     def _closed(
         self, turn: Turn, request: ModelRequest[Any], response: ModelResponse[Any]
@@ -228,6 +235,13 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
 def _state(request: ModelRequest[Any]) -> dict[str, Any]:
     """With the fields of middlewares, which LangChain's type of it does not have."""
     return cast("dict[str, Any]", request.state)
+
+
+def _changed(request: ModelRequest[Any], layout: StableLayout | None) -> dict[str, Any]:
+    """What the state has to remember of a layout, when it does not already."""
+    if layout is None or layout.to_state() == _state(request).get(LAYOUT):
+        return {}
+    return {LAYOUT: layout.to_state()}
 
 
 def _with_update(

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from cachefriendly.messages import Message, message_digest
 from cachefriendly.prompt.chain import Link, links_of
 from cachefriendly.prompt.digests import digest_of
+from cachefriendly.prompt.late_tools import withdrawn
 from cachefriendly.prompt.transcript import Transcript
 from cachefriendly.request import ChatRequest
 
@@ -97,10 +98,14 @@ class Binder:
         self._lock = threading.Lock()
         self._log: OrderedDict[tuple[str, str, bytes], Mapping[str, str]] = OrderedDict()
 
-    def bind(self, request: ChatRequest) -> BoundTalk:
-        """The conversation of a request with its blocks. Remembers nothing."""
+    def bind(self, request: ChatRequest, announced: Mapping[str, str] | None = None) -> BoundTalk:
+        """The conversation of a request with its blocks. Remembers nothing.
+
+        ``announced``: further values, beside those of the messages' anchors.
+        """
         messages = request.messages
         current = {name: value for m in messages for name, value in m.anchors.items()}
+        current.update(announced or {})
         if not current:
             return BoundTalk(messages, links_of(messages))
         users = [index for index, message in enumerate(messages) if message.role == "user"]
@@ -133,6 +138,7 @@ class Binder:
             held = self._logged(request.namespace, request.session, place)
         if current is None:
             return Bound(held or {}, place)
+        current = {**current, **withdrawn(walk.said, current)}
         if held is None:
             return Bound({n: v for n, v in current.items() if walk.said.get(n) != v}, place)
         unsaid = {n: v for n, v in current.items() if n not in walk.said and n not in held}

@@ -27,6 +27,7 @@ from cachefriendly.prompt.disguise import disguise_for
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
 from cachefriendly.prompt.head import PrefixLengths
 from cachefriendly.prompt.inputs import InputDigests
+from cachefriendly.prompt.late_tools import parted
 from cachefriendly.prompt.lengths import MessageLengths
 from cachefriendly.prompt.losses import Comparison, compare, find_losses
 from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
@@ -139,7 +140,8 @@ class PromptBuilder:
         check_arguments(request.template_arguments)
         if awaiting:
             return self._build_awaiting(request, awaiting)
-        talk = self._binder.bind(request)
+        request, announced = parted(request)
+        talk = self._binder.bind(request, announced)
         build = partial(self._build, request, talk, generation_prompt)
         if self._window is None or whole:
             return build(Cut.nothing(len(talk.links)))

@@ -125,14 +125,30 @@ def test_a_middleware_behind_this_one_is_noticed(
     assert any("put CacheFriendlyMiddleware last" in text for text in caplog.messages)
 
 
+class Later(AgentMiddleware[Any, Any, Any]):
+    """Offers the second tool from the second turn on."""
+
+    def wrap_model_call(self, request: Any, handler: Any) -> Any:
+        offered = request.tools if len(request.messages) > 1 else request.tools[:1]
+        return handler(request.override(tools=offered))
+
+
+def test_a_tool_that_is_added_later_is_announced_in_the_stable_layout(engine: Engine) -> None:
+    """Case 9: only what is said of the new tool is forwarded, and it can be called."""
+    talk = Talk(engine, Later(), layout="stable", tools=(add, get_weather))
+    talk.turn("Hello", "Hi.")
+    called = CALL.replace("add", "get_weather").replace('{"a": 1, "b": 2}', '{"city": "Oslo"}')
+    replies = talk.turn("Weather?", called, "It is sunny.")
+    assert talk.mine.findings() == ()
+    assert [call["name"] for reply in replies for call in reply.tool_calls] == ["get_weather"]
+    first, second, _ = engine.reports()
+    assert second.reused_tokens == first.prompt_tokens + first.generated_tokens - 1
+    prompt = engine.tokenizer.decode(_prompt(engine, talk))
+    assert prompt.count("[further tool get_weather]: {") == 1
+
+
 def test_a_tool_that_is_added_later_is_reported(engine: Engine) -> None:
     """Case 9: reason, first differing token, tokens lost."""
-
-    class Later(AgentMiddleware[Any, Any, Any]):
-        def wrap_model_call(self, request: Any, handler: Any) -> Any:
-            offered = request.tools if len(request.messages) > 1 else request.tools[:1]
-            return handler(request.override(tools=offered))
-
     talk = Talk(engine, Later(), tools=(add, get_weather))
     talk.turn("Hello", "Hi.")
     talk.turn("Hello again", "Hi again.")
