@@ -24,7 +24,8 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
 def test_python_blocks_run_in_order(document, tmp_path):
     """One script per document. A block that cannot run anywhere is marked ```python no-run."""
-    script = tmp_path / f"{document.stem}.py"
+    # Its folder comes first on the path: a script named langchain.py would be that package.
+    script = tmp_path / f"page_{document.stem}.py"
     script.write_text("\n".join(BLOCK.findall(document.read_text())))
     done = subprocess.run(
         [sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, check=False
