@@ -7,20 +7,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from cachefriendly.testing import EmbeddingCount, embedding_counter
+from cachefriendly.testing import (
+    EmbeddingCount,
+    byte_tokenizer,
+    embedding_counter,
+    templates,
+    tiny_model,
+)
 from cachefriendly_lc import ChatCacheFriendly
-from cachefriendly_lc.delta import DIFFS_ARE_WHOLE
 
 if TYPE_CHECKING:
     from cachefriendly import Engine
-
-DIFF_TESTS = [
-    *(f"test_state_{name}.py" for name in ("agent", "bytes", "channels", "random", "threads")),
-    *("test_time_travel.py", "test_time_travel_restart.py"),
-]
-
-# Older LangGraphs lose messages of diff channels; `StateDiffAgentState` refuses them.
-collect_ignore = [] if DIFFS_ARE_WHOLE else DIFF_TESTS
 
 
 @pytest.fixture
@@ -35,3 +32,12 @@ def demo_chat(demo_engine: Engine, request: pytest.FixtureRequest) -> ChatCacheF
 def embedded(demo_engine: Engine) -> Iterator[EmbeddingCount]:
     with embedding_counter(demo_engine.model) as count:
         yield count
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The path of a tiny model that knows tools, for programs that open one by name."""
+    path = tmp_path_factory.mktemp("checkpoint")
+    tiny_model("llama").save_pretrained(path)
+    byte_tokenizer(templates.NATIVE_TOOLS).save_pretrained(path)
+    return str(path)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cachefriendly.testing import byte_tokenizer, scripted_replies, templates, tiny_model
+from cachefriendly.testing import byte_tokenizer, scripted_replies, templates
 from cachefriendly.testing.tokenizer import END_ID
 
 pytestmark = [
@@ -70,14 +70,6 @@ AGENTS = {
     "create_react_agent": REACT_AGENT + GRAPH,
     "AgentExecutor": EXECUTOR,
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("checkpoint")
-    tiny_model("llama").save_pretrained(path)
-    byte_tokenizer(templates.NATIVE_TOOLS).save_pretrained(path)
-    return str(path)
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -6,22 +6,19 @@ import asyncio
 import copy
 import gc
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 from langchain_core.caches import InMemoryCache
 from langchain_core.callbacks import BaseCallbackHandler
-from langchain_core.messages import AIMessage
 from langchain_core.prompts import ChatPromptTemplate
 from langchain_core.runnables import RunnableLambda
-from pydantic import BaseModel, ValidationError
 
 from cachefriendly.config import Sampling
 from cachefriendly.engine.engine import Engine
-from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.errors import RequestError
 from cachefriendly.testing import ScriptedEngine, byte_tokenizer, tiny_model
-from cachefriendly_lc import ChatCacheFriendly, ChatHuggingFace
+from cachefriendly_lc import ChatCacheFriendly
 from cachefriendly_lc.convert import message_from_langchain
 
 TEXT = "one two three"
@@ -287,100 +284,6 @@ def test_profile_and_tracing_names(model: ChatCacheFriendly) -> None:
     assert params["ls_provider"] == "cachefriendly"
     assert params["ls_model_name"] == "scripted"
     assert model._get_ls_params(model="m")["ls_model_name"] == "m"
-
-
-def test_alias() -> None:
-    assert ChatHuggingFace is ChatCacheFriendly
-
-
-@pytest.mark.parametrize(
-    ("options", "error"),
-    [
-        ({}, "no model; give engine="),
-        ({"engine": 3}, "engine=int is no cachefriendly Engine"),
-        ({"llm": object()}, "llm=object holds no local pipeline"),
-        ({"engine": ScriptedEngine(TEXT), "temprature": 1}, "did you mean 'temperature'"),
-        ({"engine": ScriptedEngine(TEXT), "model_kwargs": {"dtype": "x"}}, "'dtype' cannot change"),
-        ({"engine": ScriptedEngine(TEXT), "temperature": -1}, "temperature=-1"),
-        ({"engine": ScriptedEngine(TEXT), "temperature": float("nan")}, "temperature=nan"),
-        ({"engine": ScriptedEngine(TEXT), "timeout": -1}, "timeout=-1"),
-    ],
-)
-def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
-    with pytest.raises((ConfigError, RequestError), match=error):
-        ChatCacheFriendly(**options)
-    with pytest.raises(ValidationError):
-        ChatCacheFriendly(engine=ScriptedEngine(TEXT), temperature="warm")
-
-
-@pytest.mark.parametrize(
-    ("call", "error"),
-    [
-        (lambda m: m.invoke([]), "message list is empty"),
-        (lambda m: m.invoke("hi", top_pp=1), "unknown option 'top_pp'; did you mean 'top_p'"),
-        (lambda m: m.invoke("hi", temperature=-0.5), "temperature=-0.5"),
-        (lambda m: m.bind_tools([], tool_choice="any"), "needs tools"),
-        (lambda m: m.bind_tools([print_it], tool_choic="any"), "did you mean 'tool_choice'"),
-        (lambda m: m.with_structured_output(Answer, methd="x"), "unknown option 'methd'"),
-        (lambda m: m.with_structured_output(Answer, method="yaml"), "method='yaml' is unknown"),
-        (lambda m: m.with_structured_output(), "method='json_schema' needs a schema"),
-    ],
-)
-def test_calls_refuse(model: ChatCacheFriendly, call: Callable[[Any], Any], error: str) -> None:
-    with pytest.raises(RequestError, match=error):
-        call(model)
-
-
-class Answer(BaseModel):
-    """An answer."""
-
-    text: str
-
-
-def print_it(text: str) -> None:
-    """Print the text."""
-
-
-def test_tools_and_choice_reach_the_request(
-    model: ChatCacheFriendly, engine: ScriptedEngine
-) -> None:
-    model.bind_tools([print_it], tool_choice="any").invoke("hi")
-    model.bind_tools([print_it], tool_choice="print_it").invoke("hi")
-    model.bind_tools([print_it]).invoke("hi")
-    assert [request.tool_choice for request in engine.requests] == [
-        "required",
-        ("name", "print_it"),
-        "auto",
-    ]
-    assert [tool.name for tool in engine.requests[0].tools] == ["print_it"]
-
-
-@pytest.mark.parametrize("method", ["json_schema", "json_mode"])
-def test_structured_output(method: Any) -> None:
-    engine = ScriptedEngine('{"text": "x"}')
-    model = ChatCacheFriendly(engine=engine)
-    assert model.with_structured_output(Answer, method=method).invoke("hi") == Answer(text="x")
-    raw = model.with_structured_output(Answer, method=method, include_raw=True).invoke("hi")
-    assert isinstance(raw["raw"], AIMessage)
-    assert raw["parsed"] == Answer(text="x")
-    assert raw["parsing_error"] is None
-    schema = model.with_structured_output(Answer.model_json_schema(), method=method)
-    assert schema.invoke("hi") == {"text": "x"}
-    engine.replies = ["torn {"]
-    raw = model.with_structured_output(Answer, method=method, include_raw=True).invoke("hi")
-    assert raw["parsed"] is None
-    assert raw["parsing_error"] is not None
-    wanted = engine.requests[0].response_schema
-    assert wanted is not None
-    assert wanted["type"] == "object"
-    assert wanted["properties"]["text"]["type"] == "string"
-
-
-def test_json_mode_without_a_schema() -> None:
-    engine = ScriptedEngine('{"text": "x"}')
-    model = ChatCacheFriendly(engine=engine).with_structured_output(method="json_mode")
-    assert model.invoke("hi") == {"text": "x"}
-    assert engine.requests[0].response_schema == {"type": "object"}
 
 
 async def test_content_blocks_come_back_as_the_same_message(engine: ScriptedEngine) -> None:

@@ -12,7 +12,6 @@ import pytest
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, ToolMessage
 
-from cachefriendly.testing import byte_tokenizer, templates, tiny_model
 from cachefriendly_lc import ChatHuggingFace
 from cachefriendly_lc.settings import constructor_options
 
@@ -139,14 +138,6 @@ PROGRAMS = {
     "RunnableWithMessageHistory": HISTORY,
     "create_agent": AGENT,
 }
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
-    path = tmp_path_factory.mktemp("checkpoint")
-    tiny_model("llama").save_pretrained(path)
-    byte_tokenizer(templates.NATIVE_TOOLS).save_pretrained(path)
-    return str(path)
 
 
 def run(program: str, checkpoint: str) -> dict[str, Any]:
