@@ -23,7 +23,7 @@ from cachefriendly.state import StateLog
 from cachefriendly_li.chat_store import StateDiffChatStore
 from cachefriendly_li.llm import CacheFriendlyLLM
 
-__all__ = ["ChatMemoryBuffer"]
+__all__ = ["ChatMemoryBuffer", "default_memory", "history_room"]
 
 # A trim costs the prefill of all that is kept, so one must last for many turns. Below this many
 # tokens that prefill is too small to matter and every message that fits is kept.
@@ -141,6 +141,21 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         if text not in self._counts:
             self._counts[text] = len(self.tokenizer_fn(text))
         return self._counts[text]
+
+
+def default_memory(llm: LLM) -> ChatMemoryBuffer:
+    """What an agent remembers with when it is given no memory: all that fits beside a reply.
+
+    Asks the LLM for its window, which may read files: call it in a thread from a coroutine.
+    """
+    return ChatMemoryBuffer.from_defaults(llm=llm, token_limit=history_room(llm))
+
+
+def history_room(llm: LLM) -> int:
+    """Tokens of history that leave room for the reply and for what the template adds to turns."""
+    metadata = llm.metadata
+    ahead = metadata.context_window - max(256, metadata.num_output)
+    return max(1, min(ahead, metadata.context_window * 3 // 4))
 
 
 def _window_start(counts: Sequence[int], starts: Sequence[bool], limit: int) -> int:

@@ -21,9 +21,10 @@ from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
 from llama_index.core.storage.chat_store import SimpleChatStore
 
 from cachefriendly.errors import RequestError
-from cachefriendly_li import ChatMemoryBuffer
+from cachefriendly.testing import ScriptedEngine
+from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
 from cachefriendly_li.chat_store import StateDiffChatStore
-from cachefriendly_li.memory import _window_start
+from cachefriendly_li.memory import _window_start, default_memory
 
 USER = ChatMessage(role="user", content="first message")
 ANSWER = ChatMessage(
@@ -170,6 +171,13 @@ def test_arguments_are_those_of_the_stock_class() -> None:
     with pytest.raises(ValueError, match="Token limit must be set"):
         ChatMemoryBuffer.from_defaults(token_limit=-1)
     assert ChatMemoryBuffer.from_defaults().token_limit == 3000
+
+
+def test_the_default_memory_leaves_room_for_the_reply() -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine("Hi", context_window=1000), max_new_tokens=400)
+    memory = default_memory(llm)
+    assert memory.token_limit == 600
+    assert memory.tokenizer_fn("é") == list("é".encode())
 
 
 def test_a_prefix_longer_than_the_limit_is_refused() -> None:
