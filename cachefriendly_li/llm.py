@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from llama_index.core.base.llms.generic_utils import messages_to_prompt
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ChatResponse,
     CompletionResponse,
     LLMMetadata,
     MessageRole,
-    ToolCallBlock,
 )
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
-from llama_index.core.llms.llm import ToolSelection, default_completion_to_prompt
-from llama_index.core.prompts import PromptTemplate
-from llama_index.core.tools import BaseTool
 
 from cachefriendly.checkpoint import Checkpoint
 from cachefriendly.config import EngineConfig, Sampling
-from cachefriendly.errors import ConfigError
 from cachefriendly.openai_forms import parse_tool_choice
-from cachefriendly.options import first_given, refuse_unknown, sampling_from
+from cachefriendly.options import first_given, sampling_from
 from cachefriendly.request import ChatRequest
 from cachefriendly_li.callbacks import async_stream_callback, stream_callback
 from cachefriendly_li.convert import (
@@ -35,7 +28,7 @@ from cachefriendly_li.convert import (
     to_chat_response,
     to_completion_response,
 )
-from cachefriendly_li.options import split_call
+from cachefriendly_li.options import field_values, name_of, split_call
 from cachefriendly_li.source import EngineSource
 from cachefriendly_li.stream import (
     achat_chunks,
@@ -44,15 +37,14 @@ from cachefriendly_li.stream import (
     completion_chunks,
 )
 from cachefriendly_li.structured import StructuredStreams
-from cachefriendly_li.tools import tool_selections, tool_spec, tools_from_llama_index
+from cachefriendly_li.tools import tools_from_llama_index
 
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call
     from cachefriendly.engine.engine import Engine
+    from cachefriendly.events import CacheReport
 
 __all__ = ["CacheFriendlyLLM", "HuggingFaceLLM"]
-
-_log = logging.getLogger(__name__)
 
 
 class CacheFriendlyLLM(StructuredStreams):
@@ -93,8 +85,8 @@ class CacheFriendlyLLM(StructuredStreams):
         engine_config: EngineConfig | None = None,
         **options: Any,
     ) -> None:
-        values = _field_values(type(self), options)
-        super().__init__(**{**values, "model_name": _name_of(model_name, model, engine)})
+        values = field_values(type(self).model_fields, options)
+        super().__init__(**{**values, "model_name": name_of(model_name, model, engine)})
         self._sampling()  # refuses unusable settings now, not at the first call
         if engine is not None:
             self._source = EngineSource.given(engine)
@@ -171,6 +163,51 @@ class CacheFriendlyLLM(StructuredStreams):
     ) -> AsyncGenerator[ChatResponse, None]:
         return achat_chunks(await self._astart(messages, kwargs), self.model_name)
 
+    # -- work ahead ---------------------------------------------------------------------------
+
+    def prefill(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Any] = (),
+        awaiting: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> CacheReport | None:
+        """Forward a history and keep it: what the next call would otherwise start with.
+
+        For the time while a tool runs. Nothing is generated, and no event is sent.
+
+        Args:
+            awaiting: ids of calls of the last assistant message that have no result yet, in the
+                order in which their results will stand. What follows whatever they return is
+                forwarded, too.
+            kwargs: those of the call to come: ``session_id``, ``cache_namespace`` and so on.
+
+        Returns:
+            What it cost; None for an engine that keeps nothing (``reuse=False``).
+        """
+        call = self._start_prefill(messages, {**kwargs, "tools": tools}, awaiting)
+        if call is None:
+            return None
+        with call:
+            return call.result().report
+
+    async def aprefill(
+        self,
+        messages: Sequence[ChatMessage],
+        *,
+        tools: Sequence[Any] = (),
+        awaiting: Sequence[str] = (),
+        **kwargs: Any,
+    ) -> CacheReport | None:
+        """`prefill` beside a running event loop; cancelling it cancels the work."""
+        options = {**kwargs, "tools": tools}
+        call = await asyncio.to_thread(self._start_prefill, messages, options, awaiting)
+        if call is None:
+            return None
+        with call:
+            return (await call.aresult()).report
+
     # -- complete -----------------------------------------------------------------------------
 
     @llm_completion_callback()
@@ -206,48 +243,6 @@ class CacheFriendlyLLM(StructuredStreams):
             prompt = self.query_wrapper_prompt.format(query_str=prompt)
         return self._extend_messages([ChatMessage(role=MessageRole.USER, content=prompt)])
 
-    # -- tools --------------------------------------------------------------------------------
-
-    def _prepare_chat_with_tools(
-        self,
-        tools: Sequence[BaseTool],
-        user_msg: str | ChatMessage | None = None,
-        chat_history: list[ChatMessage] | None = None,
-        verbose: bool = False,
-        allow_parallel_tool_calls: bool = False,
-        tool_required: bool = False,
-        **kwargs: Any,
-    ) -> dict[str, Any]:
-        messages = list(chat_history or [])
-        if isinstance(user_msg, str):
-            user_msg = ChatMessage(role=MessageRole.USER, content=user_msg)
-        if user_msg is not None:
-            messages.append(user_msg)
-        specs = [tool_spec(tool) for tool in tools]
-        return {"messages": messages, "tools": specs, "tool_required": tool_required, **kwargs}
-
-    def _validate_chat_with_tools_response(
-        self,
-        response: ChatResponse,
-        tools: Sequence[BaseTool],
-        allow_parallel_tool_calls: bool = False,
-        **kwargs: Any,
-    ) -> ChatResponse:
-        """Keep the first call when the caller wants no parallel ones."""
-        if not allow_parallel_tool_calls:
-            blocks = response.message.blocks
-            calls = [i for i, block in enumerate(blocks) if isinstance(block, ToolCallBlock)]
-            response.message.blocks = [b for i, b in enumerate(blocks) if i not in calls[1:]]
-        return response
-
-    def get_tool_calls_from_response(
-        self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
-    ) -> list[ToolSelection]:
-        selections = tool_selections(response.message)
-        if not selections and error_on_no_tool_call:
-            raise ValueError(f"Expected at least one tool call, but got {len(selections)}.")
-        return selections
-
     # -- the one request path -----------------------------------------------------------------
 
     def _start(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> Call:
@@ -256,6 +251,14 @@ class CacheFriendlyLLM(StructuredStreams):
     async def _astart(self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any]) -> Call:
         # Building the prompt takes milliseconds, and the first call opens the engine.
         return await asyncio.to_thread(self._start, messages, kwargs)
+
+    def _start_prefill(
+        self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], awaiting: Sequence[str]
+    ) -> Call | None:
+        engine = self.engine
+        if not engine.config.reuse:
+            return None
+        return engine.prefill(self._request(messages, kwargs), awaiting=awaiting)
 
     def _sampling(self, *layers: Mapping[str, Any]) -> Sampling:
         """The LLM's own settings, then those of a call."""
@@ -280,33 +283,3 @@ class CacheFriendlyLLM(StructuredStreams):
 
 HuggingFaceLLM = CacheFriendlyLLM
 """The name of the class that `CacheFriendlyLLM` replaces."""
-
-
-def _field_values(cls: type[CacheFriendlyLLM], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Constructor arguments as field values; None means the default, except for a device map."""
-    values = {k: v for k, v in options.items() if v is not None or k == "device_map"}
-    # Extra outputs of a tokenizer never reach the model here.
-    values.pop("tokenizer_outputs_to_remove", None)
-    refuse_unknown(values, cls.model_fields, error=ConfigError)
-    if isinstance(values.get("query_wrapper_prompt"), str):
-        values["query_wrapper_prompt"] = PromptTemplate(values["query_wrapper_prompt"])
-    for name in ("messages_to_prompt", "completion_to_prompt"):
-        if values.get(name) not in (None, messages_to_prompt, default_completion_to_prompt):
-            _log.warning(
-                "%s has no effect, it is never called: prompts are built by the model's chat "
-                "template; leave it out, or set tokenizer.chat_template to change the prompt",
-                name,
-            )
-    return values
-
-
-def _name_of(model_name: str | None, model: Any, engine: Engine | None) -> str:
-    if engine is not None:
-        return model_name or str(engine.model_name)
-    if isinstance(model, str):
-        return model
-    if model is not None:
-        return model_name or str(getattr(model, "name_or_path", "") or type(model).__name__)
-    if model_name is None:
-        raise ConfigError("no model; give engine=, model= and tokenizer=, or model_name=")
-    return model_name

@@ -7,17 +7,17 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
-from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.types import Model
 
+from cachefriendly_li.function_calling import ToolCalling
 from cachefriendly_li.tools import tool_selections
 
 __all__ = ["StructuredStreams"]
 
 
-class StructuredStreams(FunctionCallingLLM):
+class StructuredStreams(ToolCalling):
     """The stock streaming program neither forces its tool nor reads `ToolCallBlock`.
 
     The object comes whole, when its last token was generated.
