@@ -37,41 +37,47 @@ class PreparedCall:
     source: Sequence[BaseMessage] = ()
 
     def reply(self) -> AIMessage:
-        with self._call() as call, closing(iter(call)) as events:
+        made, call = self._started()
+        with call, closing(iter(call)) as events:
             for event in events:
-                heard(event)
+                heard(made, event)
             return message_from_result(call.result(), model_name=self.model_name)
 
     async def areply(self) -> AIMessage:
-        with await self._acall() as call:
+        made, call = await self._astarted()
+        with call:
             async with aclosing(aiter(call)) as events:
                 async for event in events:
-                    heard(event)
+                    heard(made, event)
             return message_from_result(await call.aresult(), model_name=self.model_name)
 
     def chunks(self) -> Generator[AIMessageChunk]:
-        with self._call() as call, closing(iter(call)) as events:
+        made, call = self._started()
+        with call, closing(iter(call)) as events:
             for event in events:
+                heard(made, event)
                 yield from self._chunks_of(event)
 
     async def achunks(self) -> AsyncGenerator[AIMessageChunk]:
         # Closed here and not by the garbage collector, which may come too late or elsewhere.
-        with await self._acall() as call:
+        made, call = await self._astarted()
+        with call:
             async with aclosing(aiter(call)) as events:
                 async for event in events:
+                    heard(made, event)
                     for chunk in self._chunks_of(event):
                         yield chunk
 
-    def _call(self) -> Call:
-        call = asked(self)
-        return call.engine.chat(call.request, timeout=call.timeout)
+    def _started(self) -> tuple[PreparedCall, Call]:
+        """The call as its listeners want it made, and that call running."""
+        made = asked(self)
+        return made, made.engine.chat(made.request, timeout=made.timeout)
 
-    async def _acall(self) -> Call:
+    async def _astarted(self) -> tuple[PreparedCall, Call]:
         # Building the prompt takes milliseconds and the first call loads the model.
-        return await run_in_executor(None, self._call)
+        return await run_in_executor(None, self._started)
 
     def _chunks_of(self, event: ChatEvent) -> list[AIMessageChunk]:
-        heard(event)
         if isinstance(event, Finished):
             return closing_chunks(event.result, model_name=self.model_name)
         return [chunk_from_event(event)]

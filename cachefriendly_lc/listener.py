@@ -25,8 +25,8 @@ class Listener(Protocol):
         """A call is about to be made; returns it, perhaps in another layout."""
         ...
 
-    def hears(self, event: ChatEvent) -> None:
-        """An event of the reply arrived."""
+    def hears(self, call: PreparedCall, event: ChatEvent) -> None:
+        """An event of the reply to ``call`` arrived. Several calls may be running."""
         ...
 
 
@@ -50,7 +50,7 @@ def asked(call: PreparedCall) -> PreparedCall:
     return call
 
 
-def heard(event: ChatEvent) -> None:
-    """Tell the listeners of an event."""
+def heard(call: PreparedCall, event: ChatEvent) -> None:
+    """Tell the listeners of an event of a call, as `asked` returned it."""
     for listener in _LISTENERS.get():
-        listener.hears(event)
+        listener.hears(call, event)

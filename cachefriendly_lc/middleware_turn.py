@@ -39,7 +39,6 @@ class Turn:
         """``before``: what is done to a call before it is made."""
         self._starter = starter
         self._before = before
-        self._asked: PreparedCall | None = None
         self._heard: dict[str, tuple[PreparedCall, ChatResult]] = {}
         self.call: PreparedCall | None = None
         """The call that made the reply; None when it was made by no engine of ours."""
@@ -51,14 +50,13 @@ class Turn:
     # While the model is called
 
     def asks(self, call: PreparedCall) -> PreparedCall:
-        self._asked = self._before(call) if self._before is not None else call
-        return self._asked
+        return self._before(call) if self._before is not None else call
 
-    def hears(self, event: ChatEvent) -> None:
+    def hears(self, call: PreparedCall, event: ChatEvent) -> None:
         if isinstance(event, ToolCallReady) and self._starter is not None:
             self._starter.start(tool_call_to_langchain(event.call))
-        elif isinstance(event, Finished) and self._asked is not None:
-            self._heard[event.result.message.handle or ""] = (self._asked, event.result)
+        elif isinstance(event, Finished):
+            self._heard[event.result.message.handle or ""] = (call, event.result)
 
     # When its reply is there
 

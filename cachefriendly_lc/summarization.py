@@ -169,17 +169,13 @@ class _Ear:
 
     def __init__(self, remember: Callable[[str, PreparedCall], None]) -> None:
         self._remember = remember
-        self._asked: PreparedCall | None = None
 
     def asks(self, call: PreparedCall) -> PreparedCall:
-        self._asked = call
         return call
 
-    def hears(self, event: ChatEvent) -> None:
-        if isinstance(event, Finished) and self._asked is not None:
-            handle = event.result.message.handle
-            if handle is not None:
-                self._remember(handle, self._asked)
+    def hears(self, call: PreparedCall, event: ChatEvent) -> None:
+        if isinstance(event, Finished) and event.result.message.handle is not None:
+            self._remember(event.result.message.handle, call)
 
 
 def _system_message(message: Message) -> SystemMessage:
