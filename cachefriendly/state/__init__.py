@@ -6,7 +6,7 @@ from cachefriendly.state.agent import AgentState, FieldClass, field_class
 from cachefriendly.state.codec import message_from_dict, message_to_dict
 from cachefriendly.state.diff import DiffKind, StateDiff
 from cachefriendly.state.log import StateLog
-from cachefriendly.state.sqlite_log import SqliteLog
+from cachefriendly.state.sqlite_log import SqliteLog, session_names
 
 __all__ = [
     "AgentState",
@@ -18,4 +18,5 @@ __all__ = [
     "field_class",
     "message_from_dict",
     "message_to_dict",
+    "session_names",
 ]

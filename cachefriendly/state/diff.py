@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, get_args
 
 from cachefriendly.errors import RequestError
@@ -24,6 +24,8 @@ DiffKind: TypeAlias = Literal[
     "message_added",
     "message_edited",
     "message_removed",
+    "message_archived",
+    "noted",
     "tool_result",
     "summary",
     "state",
@@ -32,7 +34,8 @@ DiffKind: TypeAlias = Literal[
 
 _KINDS: tuple[str, ...] = get_args(DiffKind)
 _NEEDS_MESSAGE = {"message_added", "message_edited", "tool_result", "summary"}
-_NEEDS_INDEX = {"message_edited", "message_removed", "summary"}
+_NEEDS_INDEX = {"message_edited", "message_removed", "message_archived", "noted", "summary"}
+_MAY_HOLD_EXTRA = _NEEDS_MESSAGE | {"noted"}
 _MAY_CHANGE_STATE = {"message_added", "tool_result", "state", "reset"}
 
 
@@ -43,10 +46,13 @@ class StateDiff:
     Attributes:
         seq: position in the log, from 0.
         kind: ``message_added`` and ``tool_result`` append ``message``; ``message_edited`` puts it
-            at ``index``; ``message_removed`` drops ``index``; ``summary`` puts it in the place of
-            the ``index`` oldest messages; ``state`` only changes fields; ``reset`` forgets all
-            messages.
+            at ``index``; ``message_removed`` drops ``index``; ``message_archived`` moves it from
+            the messages to the archive; ``noted`` gives it another ``extra``; ``summary`` puts
+            ``message`` in the place of the ``index`` oldest ones; ``state`` only changes fields;
+            ``reset`` forgets all messages, archived ones too.
         changes: new values of `AgentState` fields, only those that changed.
+        extra: plain JSON that belongs to the message and is no part of a prompt: what a
+            framework's own message holds beside it.
         span: [start, stop) of the token ids this entry produced in the transcript, when known.
 
     Raises:
@@ -59,6 +65,7 @@ class StateDiff:
     index: int | None = None
     changes: Mapping[str, Any] = field(default_factory=dict)
     span: tuple[int, int] | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.kind not in _KINDS:
@@ -69,6 +76,7 @@ class StateDiff:
         for name in self.changes:
             self._check_change(name)
         object.__setattr__(self, "changes", dict(self.changes))
+        object.__setattr__(self, "extra", dict(self.extra))
 
     def _check_parts(self) -> None:
         if (self.message is not None) != (self.kind in _NEEDS_MESSAGE):
@@ -81,6 +89,8 @@ class StateDiff:
             raise RequestError(f"a tool_result holds a tool message, not {self.message.role!r}")
         if self.changes and self.kind not in _MAY_CHANGE_STATE:
             raise RequestError(f"a {self.kind} diff takes no changes; append a state diff")
+        if self.extra and self.kind not in _MAY_HOLD_EXTRA:
+            raise RequestError(f"a {self.kind} diff takes no extra; it belongs to a message")
         if self.span is not None and not 0 <= self.span[0] <= self.span[1]:
             raise RequestError(f"span={self.span} is not a range of token ids")
 
@@ -93,7 +103,7 @@ class StateDiff:
                 f"{name} may change {kind.value}; use a reset diff or StateLog.clear({name}=...)"
             )
 
-    def check_fits(self, messages: Sequence[Message]) -> None:
+    def check_fits(self, messages: Sequence[Any]) -> None:
         """Refuse an index that these messages do not have."""
         if self.index is None:
             return
@@ -115,6 +125,8 @@ class StateDiff:
             out["changes"] = dict(self.changes)
         if self.span is not None:
             out["span"] = list(self.span)
+        if self.extra:
+            out["extra"] = dict(self.extra)
         return dump_json(out, f"diff {self.seq}")
 
     @classmethod
@@ -129,6 +141,7 @@ class StateDiff:
             index=take(rest, "index", int, default=None),
             changes=take(rest, "changes", dict, default={}),
             span=_span(take(rest, "span", list, default=None)),
+            extra=take(rest, "extra", dict, default={}),
         )
         refuse_rest(rest, "diff")
         return diff
@@ -142,18 +155,23 @@ def _span(value: list[Any] | None) -> tuple[int, int] | None:
     return value[0], value[1]
 
 
-def fold(messages: list[Message], diff: StateDiff) -> None:
-    """Apply one diff to a list of messages in place."""
-    diff.check_fits(messages)
+def fold(entries: list[StateDiff], diff: StateDiff) -> list[StateDiff]:
+    """Apply one diff in place to the entries whose messages are there; returns what it archived.
+
+    An entry is a diff that brought a message. It keeps its ``seq`` when the message is edited.
+    """
+    diff.check_fits(entries)
     if diff.kind == "reset":
-        messages.clear()
-    elif diff.kind == "message_removed" and diff.index is not None:
-        del messages[diff.index]
-    elif diff.message is None:
-        return
+        entries.clear()
+    elif diff.kind in ("message_removed", "message_archived") and diff.index is not None:
+        gone = entries.pop(diff.index)
+        return [gone] if diff.kind == "message_archived" else []
+    elif diff.kind == "noted" and diff.index is not None:
+        entries[diff.index] = replace(entries[diff.index], extra=diff.extra)
     elif diff.kind == "message_edited" and diff.index is not None:
-        messages[diff.index] = diff.message
+        entries[diff.index] = replace(diff, seq=entries[diff.index].seq)
     elif diff.kind == "summary":
-        messages[: diff.index] = [diff.message]
-    else:
-        messages.append(diff.message)
+        entries[: diff.index] = [diff]
+    elif diff.message is not None:
+        entries.append(diff)
+    return []

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message
 from cachefriendly.state.agent import AgentState, state_from_dict, state_to_dict
 from cachefriendly.state.codec import dump_json, parse_object, refuse_rest, take
-from cachefriendly.state.diff import StateDiff, fold
+from cachefriendly.state.diff import DiffKind, StateDiff, fold
 
 __all__ = ["StateLog"]
 
@@ -29,7 +29,8 @@ class StateLog:
         self._first_state = state
         self._state = state
         self._diffs: list[StateDiff] = []
-        self._messages: list[Message] = []
+        self._entries: list[StateDiff] = []
+        self._archived: list[StateDiff] = []
         self._lock = threading.Lock()
 
     @property
@@ -40,7 +41,19 @@ class StateLog:
     @property
     def messages(self) -> tuple[Message, ...]:
         with self._lock:
-            return tuple(self._messages)
+            return _messages(self._entries)
+
+    @property
+    def entries(self) -> tuple[StateDiff, ...]:
+        """The diffs that brought `messages`, in their order; each knows its ``extra``."""
+        with self._lock:
+            return tuple(self._entries)
+
+    @property
+    def archived(self) -> tuple[StateDiff, ...]:
+        """The diffs that brought the archived messages, oldest first."""
+        with self._lock:
+            return tuple(sorted(self._archived, key=lambda entry: entry.seq))
 
     @property
     def state(self) -> AgentState | None:
@@ -70,26 +83,47 @@ class StateLog:
         if diff.changes and self._state is None:
             raise RequestError("this log has no AgentState to change; use StateLog(state)")
         state = self._state.apply(diff) if self._state is not None else None
-        fold(self._messages, diff)
+        self._archived += fold(self._entries, diff)
+        if diff.kind == "reset":
+            self._archived.clear()
         self._state = state
         self._diffs.append(diff)
         return diff
 
-    def add_message(self, message: Message, *, span: tuple[int, int] | None = None) -> StateDiff:
+    def add_message(
+        self,
+        message: Message,
+        *,
+        span: tuple[int, int] | None = None,
+        extra: Mapping[str, Any] | None = None,
+    ) -> StateDiff:
         """Append a message; a tool message becomes a ``tool_result``."""
+        kind: DiffKind = "tool_result" if message.role == "tool" else "message_added"
         with self._lock:
-            if message.role == "tool":
-                return self._append(StateDiff(len(self._diffs), "tool_result", message, span=span))
-            return self._append(StateDiff(len(self._diffs), "message_added", message, span=span))
+            seq = len(self._diffs)
+            return self._append(StateDiff(seq, kind, message, span=span, extra=extra or {}))
 
-    def edit_message(self, index: int, message: Message) -> StateDiff:
+    def edit_message(
+        self, index: int, message: Message, *, extra: Mapping[str, Any] | None = None
+    ) -> StateDiff:
         """Put ``message`` in the place of the message at ``index``."""
         with self._lock:
-            return self._append(StateDiff(len(self._diffs), "message_edited", message, index))
+            seq = len(self._diffs)
+            return self._append(StateDiff(seq, "message_edited", message, index, extra=extra or {}))
+
+    def note(self, index: int, extra: Mapping[str, Any]) -> StateDiff:
+        """Give the message at ``index`` another ``extra``."""
+        with self._lock:
+            return self._append(StateDiff(len(self._diffs), "noted", index=index, extra=extra))
 
     def remove_message(self, index: int) -> StateDiff:
         with self._lock:
             return self._append(StateDiff(len(self._diffs), "message_removed", index=index))
+
+    def archive_message(self, index: int) -> StateDiff:
+        """Move the message at ``index`` to `archived`."""
+        with self._lock:
+            return self._append(StateDiff(len(self._diffs), "message_archived", index=index))
 
     def summarize(self, count: int, summary: Message) -> StateDiff:
         """Put ``summary`` in the place of the ``count`` oldest messages."""
@@ -112,10 +146,10 @@ class StateLog:
         Raises:
             RequestError: there is no such diff.
         """
-        messages: list[Message] = []
+        entries: list[StateDiff] = []
         for diff in self._until(seq):
-            fold(messages, diff)
-        return tuple(messages)
+            fold(entries, diff)
+        return _messages(entries)
 
     def state_at(self, seq: int) -> AgentState | None:
         """The state right after the diff numbered ``seq``."""
@@ -170,7 +204,8 @@ class StateLog:
             twin = StateLog(self._first_state)
             twin._state = self._state
             twin._diffs = list(self._diffs)
-            twin._messages = list(self._messages)
+            twin._entries = list(self._entries)
+            twin._archived = list(self._archived)
             return twin
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StateLog:
@@ -184,4 +219,8 @@ class StateLog:
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"StateLog(diffs={len(self._diffs)}, messages={len(self._messages)})"
+        return f"StateLog(diffs={len(self._diffs)}, messages={len(self._entries)})"
+
+
+def _messages(entries: Sequence[StateDiff]) -> tuple[Message, ...]:
+    return tuple(entry.message for entry in entries if entry.message is not None)

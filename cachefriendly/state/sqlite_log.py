@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from cachefriendly.errors import ConfigError, RequestError, StateError
 from cachefriendly.state.diff import StateDiff
 from cachefriendly.state.log import StateLog
 
-__all__ = ["SqliteLog"]
+__all__ = ["SqliteLog", "session_names"]
 
 # The name carries the format's version, so that other tables may live in the same file.
 _CREATE = """CREATE TABLE IF NOT EXISTS cachefriendly_log_1 (
@@ -27,6 +27,9 @@ _KEEP = "INSERT OR REPLACE INTO cachefriendly_turns_1 (session, handle, turn) VA
 _LAST = "SELECT max(seq) FROM cachefriendly_log_1 WHERE session = ?"
 _SINCE = "SELECT seq, diff FROM cachefriendly_log_1 WHERE session = ? AND seq >= ? ORDER BY seq"
 _INSERT = "INSERT INTO cachefriendly_log_1 (session, seq, diff) VALUES (?, ?, ?)"
+
+# The diff of a group is that of the row with the largest number, which SQLite promises.
+_NEWEST = "SELECT session, diff, max(seq) FROM cachefriendly_log_1 GROUP BY session"
 
 _PATIENCE_S = 30.0
 """How long a call waits for another process that writes."""
@@ -109,22 +112,36 @@ class SqliteLog:
                     f"{self.path}: session {self.session_id!r}, diff {seq}: {error}"
                 ) from error
 
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        """A connection that begins no transaction of its own; an open one is rolled back."""
-        try:
-            with closing(
-                sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None)
-            ) as db:
-                yield db
-        except sqlite3.Error as error:
-            raise StateError(f"{self.path}: {error}") from error
+    def _opened(self) -> AbstractContextManager[sqlite3.Connection]:
+        return _connection(self.path)
 
     def __reduce__(self) -> tuple[type[SqliteLog], tuple[Path, str]]:
         return SqliteLog, (self.path, self.session_id)
 
     def __repr__(self) -> str:
         return f"SqliteLog({str(self.path)!r}, {self.session_id!r})"
+
+
+def session_names(path: str | Path) -> list[str]:
+    """The sessions of a file that hold something since they were last reset, in no order.
+
+    Raises:
+        StateError: the file cannot be read.
+    """
+    with _connection(_checked_path(path)) as db:
+        db.execute(_CREATE)
+        newest = [(str(name), str(diff)) for name, diff, _ in db.execute(_NEWEST)]
+    return [name for name, diff in newest if StateDiff.from_json(diff).kind != "reset"]
+
+
+@contextmanager
+def _connection(path: Path) -> Iterator[sqlite3.Connection]:
+    """A connection that begins no transaction of its own; an open one is rolled back."""
+    try:
+        with closing(sqlite3.connect(path, timeout=_PATIENCE_S, isolation_level=None)) as db:
+            yield db
+    except sqlite3.Error as error:
+        raise StateError(f"{path}: {error}") from error
 
 
 def _checked_path(path: str | Path) -> Path:

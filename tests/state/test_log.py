@@ -219,3 +219,36 @@ def test_writers_in_many_threads_lose_nothing():
         thread.join()
     assert [diff.seq for diff in log.diffs] == list(range(800))
     assert len({message.content for message in log.messages}) == 800
+
+
+def test_archived_messages_leave_the_conversation_and_stay_readable() -> None:
+    log = StateLog()
+    for number in range(4):
+        log.add_message(Message("user", str(number)), extra={"note": number})
+    log.edit_message(2, Message("user", "two"))
+    for index in (2, 0):
+        log.archive_message(index)
+    assert [message.content for message in log.messages] == ["1", "3"]
+    assert [entry.message.content for entry in log.archived if entry.message] == ["0", "two"]
+    again = StateLog.from_json_lines(log.to_json_lines())
+    assert (again.archived, again.entries) == (log.archived, log.entries)
+    assert log.copy().archived == log.archived
+    log.clear()
+    assert log.archived == ()
+    with pytest.raises(RequestError, match="index 0 is outside"):
+        log.archive_message(0)
+
+
+def test_a_note_belongs_to_a_message_and_is_no_part_of_it() -> None:
+    log = StateLog()
+    log.add_message(Message("user", "a"), extra={"x": 1})
+    log.add_message(Message("assistant", "b"))
+    log.note(1, {"seen": [True, None]})
+    assert [dict(entry.extra) for entry in log.entries] == [{"x": 1}, {"seen": [True, None]}]
+    assert log.messages == (Message("user", "a"), Message("assistant", "b"))
+    log.edit_message(0, Message("user", "c"))
+    assert log.entries[0].extra == {}
+    assert log.entries[0].seq == 0
+    assert StateLog.from_json_lines(log.to_json_lines()) == log
+    with pytest.raises(RequestError, match="takes no extra"):
+        StateDiff(0, "reset", extra={"x": 1})

@@ -15,7 +15,7 @@ import pytest
 
 from cachefriendly.errors import ConfigError, RequestError, StateError
 from cachefriendly.messages import Message
-from cachefriendly.state import SqliteLog, StateLog
+from cachefriendly.state import SqliteLog, StateLog, session_names
 
 PRELUDE = """
 import os, signal, sqlite3, sys, time
@@ -150,6 +150,15 @@ def test_every_kind_of_change_and_every_point_in_time_come_back(tmp_path: Path) 
     assert again == log.read()
     assert texts(again) == []
     assert [len(again.at(seq)) for seq in range(-1, 7)] == [0, 1, 2, 3, 3, 2, 1, 0]
+
+
+def test_the_names_of_sessions_that_hold_something(tmp_path: Path) -> None:
+    path = tmp_path / "log.sqlite"
+    assert session_names(path) == []
+    for name in ("a", "b", "c"):
+        say(SqliteLog(path, name), '","kind":"reset"')
+    SqliteLog(path, "b").append(StateLog.clear)
+    assert sorted(session_names(path)) == ["a", "c"]
 
 
 def test_what_it_hands_out_is_a_copy(tmp_path: Path) -> None:
