@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -201,14 +201,15 @@ class Engine:
         )
         return self._submit(live, request, built, row, started, deadline)
 
-    def prefill(self, request: ChatRequest, *, awaiting: Sequence[str] = ()) -> Call:
+    def prefill(self, request: ChatRequest, *, awaiting: Collection[str] = ()) -> Call:
         """Forward a history and keep it, without generating: work done while a tool still runs.
 
         The result has an empty message; the next `chat` that continues this history reuses it.
 
         Args:
             awaiting: ids of the last assistant message's calls that have no result yet, in their
-                order. What follows the history whatever they return is forwarded too.
+                order, or as a set where results come in an order that nobody knows yet. What
+                follows the history whatever they return is forwarded too.
         """
         started = time.perf_counter()
         live = self._live()

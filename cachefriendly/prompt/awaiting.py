@@ -6,7 +6,7 @@ but for tokens at the end that the beginning of another result could merge with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from cachefriendly.errors import RequestError
@@ -15,7 +15,7 @@ from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.built import BuiltPrompt
 from cachefriendly.prompt.tokens import TextTokenizer
 
-__all__ = ["STAND_INS", "certain_part", "with_results"]
+__all__ = ["STAND_INS", "certain_part", "possible_orders", "with_results"]
 
 STAND_INS = ("x", '{"y": [0]}')
 _STARTS = (
@@ -37,6 +37,17 @@ _STARTS = (
     ".",
     "é",
 )
+
+
+def possible_orders(awaiting: Collection[str]) -> list[tuple[str, ...]]:
+    """Orders of results of which one has each call first that can be first.
+
+    A sequence is the order itself; in a set any call may be answered first.
+    """
+    if isinstance(awaiting, Sequence):
+        return [tuple(awaiting)]
+    calls = sorted(awaiting)
+    return [(first, *(call for call in calls if call != first)) for first in calls]
 
 
 def with_results(

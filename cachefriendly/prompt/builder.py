@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, time
 from functools import partial
@@ -12,7 +12,12 @@ from typing import Any
 from cachefriendly.config import Clock, HistoryPolicy
 from cachefriendly.events import Loss
 from cachefriendly.messages import Message, check_conversation
-from cachefriendly.prompt.awaiting import STAND_INS, certain_part, with_results
+from cachefriendly.prompt.awaiting import (
+    STAND_INS,
+    certain_part,
+    possible_orders,
+    with_results,
+)
 from cachefriendly.prompt.bindings import Binder, Bound, BoundTalk
 from cachefriendly.prompt.boundaries import likely_partings
 from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
@@ -119,13 +124,14 @@ class PromptBuilder:
         *,
         generation_prompt: bool = True,
         whole: bool = False,
-        awaiting: Sequence[str] = (),
+        awaiting: Collection[str] = (),
     ) -> BuiltPrompt:
         """The prompt of a request. ``generation_prompt=False``: the history only.
 
         ``awaiting``: ids of calls of the last assistant message that have no result yet, in the
-        order in which results will stand. The prompt then goes on behind the history up to where
-        the text of the first result will begin: as far as no result can change a token.
+        order in which results will stand, or as a set where nobody knows that order yet. The
+        prompt then goes on behind the history up to where the text of the first result will
+        begin: as far as no result can change a token.
 
         With a `ContextWindow` a history that does not fit is cut, unless it is wanted ``whole``.
         Tools are taken as they are; `cachefriendly.tools.schema.check_tools` refuses bad ones.
@@ -148,12 +154,15 @@ class PromptBuilder:
         lengths, head = self._lengths.of(talk.links), self._head_length(request)
         return self._window.fit(request.messages, lengths, head, build)
 
-    def _build_awaiting(self, request: ChatRequest, awaiting: Sequence[str]) -> BuiltPrompt:
-        one, other = (
-            self.build(replace(request, messages=with_results(request.messages, awaiting, text)))
+    def _build_awaiting(self, request: ChatRequest, awaiting: Collection[str]) -> BuiltPrompt:
+        one, *others = (
+            self.build(replace(request, messages=with_results(request.messages, order, text)))
+            for order in possible_orders(awaiting)
             for text in STAND_INS
         )
-        return certain_part(one, other, self.tokens)
+        for other in others:
+            one = certain_part(one, other, self.tokens)
+        return one
 
     def _build(
         self, request: ChatRequest, talk: BoundTalk, generation_prompt: bool, cut: Cut

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -88,7 +88,7 @@ class ScriptedEngine:
         self.requests.append(request)
         return self._call(_events(reply), timeout)
 
-    def prefill(self, request: ChatRequest, *, awaiting: Sequence[str] = ()) -> ScriptedCall:
+    def prefill(self, request: ChatRequest, *, awaiting: Collection[str] = ()) -> ScriptedCall:
         self._check(request)
         self.prefills.append(request)
         return self._call([_finished(Message("assistant", ""))], None)
