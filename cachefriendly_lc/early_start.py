@@ -1,4 +1,4 @@
-"""Tools that run while the model still writes: started by call, claimed by call id, or cancelled.
+"""How LangChain's tools run while the model still writes, and how the tool node gets those runs.
 
 What the tool node invokes instead of a started tool is a stand-in that waits for the run. So its
 error handling, its checks and every wrapper around it see what they would see without us.
@@ -9,56 +9,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Mapping
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import Any
 
-from langchain_core.messages import ToolCall
+from langchain_core.messages import ToolCall as LCToolCall
 from langchain_core.runnables import RunnableConfig
 from langchain_core.tools import BaseTool
 from langgraph.errors import GraphBubbleUp
 
-__all__ = ["LoopStarter", "StandIn", "Started", "Starter", "ThreadStarter"]
+from cachefriendly.early_start import EarlyRuns, Run, Started, look_at
+from cachefriendly.messages import ToolCall
+from cachefriendly_lc.convert import tool_call_to_langchain
+
+__all__ = ["LoopStarter", "StandIn", "Starter", "ThreadStarter"]
 
 log = logging.getLogger(__name__)
-
-
-class Started:
-    """One tool call that runs already, in a thread or as a task of the agent's loop."""
-
-    def __init__(self, call: ToolCall, run: Future[Any] | asyncio.Task[Any]) -> None:
-        self.call = call
-        self._run = run
-
-    def answers(self, call: Any) -> bool:
-        """Whether this is the run of exactly that call: nobody changed it meanwhile."""
-        same = isinstance(call, dict) and call.get("id") == self.call["id"]
-        return same and call.get("name") == self.call["name"] and call["args"] == self.call["args"]
-
-    @property
-    def done(self) -> bool:
-        return self._run.done()
-
-    def cancel(self) -> None:
-        """Stop it if it can be stopped: a task can, a thread that has begun cannot."""
-        self._run.cancel()
-
-    def result(self) -> Any:
-        """What the tool returned or raised; waits for it."""
-        if isinstance(self._run, Future):
-            return self._run.result()
-        raise CancelledError  # a task belongs to its loop; a thread cannot wait for it there
-
-    async def aresult(self) -> Any:
-        if self._run.cancelled():
-            raise CancelledError
-        if isinstance(self._run, Future):
-            return await asyncio.wrap_future(self._run)
-        if self._run.get_loop() is not asyncio.get_running_loop():
-            raise CancelledError
-        return await self._run
 
 
 class StandIn(BaseTool):
@@ -105,7 +73,7 @@ class StandIn(BaseTool):
     def _claim(self, input: Any) -> Started | None:
         started: Started | None = self.started
         self.started = None
-        if started is not None and not started.answers(input):
+        if started is not None and not _answers(started, input):
             started.cancel()
             return None
         return started
@@ -114,7 +82,15 @@ class StandIn(BaseTool):
         return self.tool._run(*args, **kwargs)
 
 
-class Starter(ABC):
+def _answers(started: Started, call: Any) -> bool:
+    """Whether the run is of exactly that call: nobody changed it meanwhile."""
+    if not isinstance(call, dict):
+        return False
+    name, arguments, call_id = call.get("name"), call.get("args"), call.get("id")
+    return started.answers(ToolCall(name or "", arguments or {}, call_id or ""))
+
+
+class Starter(EarlyRuns):
     """Starts the tools of one model call.
 
     Args:
@@ -124,49 +100,23 @@ class Starter(ABC):
     """
 
     def __init__(self, tools: Mapping[str, BaseTool], config: RunnableConfig) -> None:
+        super().__init__()
         self._tools = tools
         self._limit = config.get("max_concurrency")
         metadata = {**(config.get("metadata") or {}), "langgraph_node": "tools"}
         self._config: RunnableConfig = {**config, "metadata": metadata}
         self._config.pop("run_id", None)
         self._context = copy_context()
-        self._started: dict[str, Started] = {}
-        self._unclaimed: set[str] = set()
 
-    def start(self, call: ToolCall) -> None:
-        """Run a call now, if its tool may start early."""
-        tool = self._tools.get(call["name"])
-        call_id = call["id"]
-        if tool is None or not call_id or call_id in self._started:
-            return
-        run = self._begin(tool, call, self._context.copy())
-        if run is not None:
-            self._started[call_id] = Started(call, run)
-            self._unclaimed.add(call_id)
+    def _begin(self, call: ToolCall) -> Run | None:
+        tool = self._tools.get(call.name)
+        if tool is None:
+            return None
+        return self._run(tool, tool_call_to_langchain(call), self._context.copy())
 
     @abstractmethod
-    def _begin(
-        self, tool: BaseTool, call: ToolCall, context: Context
-    ) -> Future[Any] | asyncio.Task[Any] | None:
+    def _run(self, tool: BaseTool, call: LCToolCall, context: Context) -> Run | None:
         """Run the tool in that context; None where it cannot run from here."""
-
-    def claim(self, call_id: str) -> Started | None:
-        """Take a started run over; it is handed out once."""
-        if call_id not in self._unclaimed:
-            return None
-        self._unclaimed.discard(call_id)
-        return self._started[call_id]
-
-    def finished(self, call_id: str) -> bool:
-        """Whether a call's result is there already, claimed or not."""
-        started = self._started.get(call_id)
-        return started is not None and started.done
-
-    def cancel_all_but(self, call_ids: Collection[str]) -> None:
-        """Cancel what the finished reply does not ask for; no more calls will come."""
-        for call_id in self._unclaimed - set(call_ids):
-            self._unclaimed.discard(call_id)
-            self._started[call_id].cancel()
 
 
 class ThreadStarter(Starter):
@@ -174,12 +124,12 @@ class ThreadStarter(Starter):
 
     _pool: ThreadPoolExecutor | None = None
 
-    def _begin(self, tool: BaseTool, call: ToolCall, context: Context) -> Future[Any]:
+    def _run(self, tool: BaseTool, call: LCToolCall, context: Context) -> Future[Any]:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._limit, thread_name_prefix="cachefriendly-tool")
         return self._pool.submit(context.run, tool.invoke, call, self._config)
 
-    def cancel_all_but(self, call_ids: Collection[str]) -> None:
+    def cancel_all_but(self, call_ids: Collection[str] = ()) -> None:
         super().cancel_all_but(call_ids)
         if self._pool is not None:
             self._pool.shutdown(wait=False)  # what was submitted still runs
@@ -193,21 +143,15 @@ class LoopStarter(Starter):
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self._room = asyncio.Semaphore(self._limit) if self._limit else None
 
-    def _begin(self, tool: BaseTool, call: ToolCall, context: Context) -> asyncio.Task[Any] | None:
+    def _run(self, tool: BaseTool, call: LCToolCall, context: Context) -> asyncio.Task[Any] | None:
         if threading.get_ident() != self._thread:
             return None  # the model is called from another thread: tasks are not made from there
         task = self._loop.create_task(self._invoke(tool, call), context=context)
-        task.add_done_callback(_look_at)
+        task.add_done_callback(look_at)
         return task
 
-    async def _invoke(self, tool: BaseTool, call: ToolCall) -> Any:
+    async def _invoke(self, tool: BaseTool, call: LCToolCall) -> Any:
         if self._room is None:
             return await tool.ainvoke(call, self._config)
         async with self._room:
             return await tool.ainvoke(call, self._config)
-
-
-def _look_at(task: asyncio.Task[Any]) -> None:
-    """An exception that nobody asks for is no warning: the call was not wanted after all."""
-    if not task.cancelled():
-        task.exception()

@@ -13,13 +13,14 @@ from langchain_core.messages import AIMessage, BaseMessage, ToolMessage
 from cachefriendly.errors import CacheFriendlyError
 from cachefriendly.events import Finished, ToolCallReady
 from cachefriendly.messages import HANDLE_KEY
-from cachefriendly_lc.convert import messages_from_langchain, tool_call_to_langchain
+from cachefriendly_lc.convert import messages_from_langchain
 
 if TYPE_CHECKING:
+    from cachefriendly.early_start import Started
     from cachefriendly.engine.call import Call
     from cachefriendly.events import ChatEvent, ChatResult
     from cachefriendly_lc.calls import PreparedCall
-    from cachefriendly_lc.early_start import Started, Starter
+    from cachefriendly_lc.early_start import Starter
 
 __all__ = ["Turn", "handle_of"]
 
@@ -54,7 +55,7 @@ class Turn:
 
     def hears(self, call: PreparedCall, event: ChatEvent) -> None:
         if isinstance(event, ToolCallReady) and self._starter is not None:
-            self._starter.start(tool_call_to_langchain(event.call))
+            self._starter.start(event.call)
         elif isinstance(event, Finished):
             self._heard[event.result.message.handle or ""] = (call, event.result)
 
