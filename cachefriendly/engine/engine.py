@@ -245,6 +245,13 @@ class Engine:
         vocabulary = text_config(live.loaded.model).vocab_size
         return live.prompts.turns.take(texts, namespace, vocabulary)
 
+    def head_of(self, handle: str) -> ChatRequest | None:
+        """How the call behind a reply began: its request, of whose messages only the system
+        messages at the start are left. With it a side call can fork that conversation. None: the
+        reply was not made by this engine, or not lately.
+        """
+        return self._recorder.head_of(handle)
+
     @property
     def last_report(self) -> CacheReport | None:
         """The report of the call that finished last."""
@@ -267,6 +274,7 @@ class Engine:
         live = self._live()
         live.tokens.forget(namespace)
         live.prompts.forget(namespace)
+        self._recorder.forget(namespace)
 
     def close(self) -> None:
         """End the engine thread, free every buffer and give the model back. Safe to repeat."""

@@ -6,6 +6,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 from cachefriendly.engine.losses import losses_of
 from cachefriendly.events import CacheReport, ChatResult, FinishReason
@@ -22,6 +23,7 @@ __all__ = ["ReplyRecorder", "Totals"]
 # Prefills of sessions that never call again must not pile up, nor what ended conversations knew.
 SESSIONS_AHEAD = 1000
 HANDLES_KEPT = 10_000
+HEADS_KEPT = 1000
 
 Finish = Callable[[RowDone, ParsedReply], ChatResult]
 Leave = Callable[[tuple[int, ...], ParsedReply, Maker], None]
@@ -50,6 +52,7 @@ class ReplyRecorder:
         self._totals = Totals()
         self._ahead: dict[tuple[str, str | None], int] = {}
         self._makers: dict[str, Maker] = {}  # by handle of a call
+        self._heads: dict[str, ChatRequest] = {}  # by handle of a call, without conversations
         self._forgot = False  # so many calls that some of their makers are not known any more
         self._lock = threading.Lock()
 
@@ -79,6 +82,7 @@ class ReplyRecorder:
             handle = prompts.commit(built, output, message)
             message = replace(message, handle=handle)
             self._made_by(handle, done.maker)
+            self._begun_with(handle, request)
             return ChatResult(message, _reason(done, message), report, built.ids, output)
 
         def leave(ids: tuple[int, ...], parsed: ParsedReply, maker: Maker) -> None:
@@ -114,6 +118,25 @@ class ReplyRecorder:
             if len(self._makers) > HANDLES_KEPT:
                 del self._makers[next(iter(self._makers))]
                 self._forgot = True
+
+    def head_of(self, handle: str) -> ChatRequest | None:
+        """The request behind a reply, with no messages but the system messages it begins with."""
+        with self._lock:
+            return self._heads.get(handle)
+
+    def forget(self, namespace: str) -> None:
+        """Drop what is kept of a namespace's requests."""
+        with self._lock:
+            self._heads = {h: r for h, r in self._heads.items() if r.namespace != namespace}
+
+    def _begun_with(self, handle: str, request: ChatRequest) -> None:
+        system = takewhile(lambda message: message.role == "system", request.messages)
+        head = replace(request, messages=tuple(system))
+        with self._lock:
+            self._heads.pop(handle, None)
+            self._heads[handle] = head
+            if len(self._heads) > HEADS_KEPT:
+                del self._heads[next(iter(self._heads))]
 
     def _maker_of(self, parent: Record | None, now: Maker) -> Maker | None:
         """Who made the keys of a recorded call; None for one that this engine never ran."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -92,6 +93,13 @@ class ScriptedEngine:
         self._check(request)
         self.prefills.append(request)
         return self._call([_finished(Message("assistant", ""))], None)
+
+    def head_of(self, handle: str) -> ChatRequest | None:
+        """Of the newest request; the double does not know which reply was whose."""
+        if not self.requests or handle == "":
+            return None
+        last = self.requests[-1]
+        return replace(last, messages=tuple(m for m in last.messages if m.role == "system"))
 
     def export_turn(self, handle: str, *, namespace: str = "") -> str | None:
         """There are no ids to export."""

@@ -201,3 +201,15 @@ def test_nothing_is_loaded_before_it_is_needed(tmp_path: Any) -> None:
     assert result.report.generated_tokens > 0
     assert "loaded" in repr(engine)
     engine.close()
+
+
+def test_how_the_call_behind_a_reply_began(engine: Engine) -> None:
+    talk = (Message("system", "Be brief."), Message("user", "Hi"), Message("system", "Late."))
+    request = ChatRequest(talk, tools=(ADD,), sampling=GREEDY, namespace="n")
+    handle = engine.chat(request).result().message.handle or ""
+    head = engine.head_of(handle)
+    assert head is not None
+    assert (head.messages, head.tools, head.namespace) == (talk[:1], (ADD,), "n")
+    assert engine.head_of("cf1:unknown") is None
+    engine.forget(namespace="n")
+    assert engine.head_of(handle) is None
