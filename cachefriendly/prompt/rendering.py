@@ -19,7 +19,7 @@ from cachefriendly.prompt.template import ChatTemplate
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.wire import to_wire
 from cachefriendly.tools.dialect import Dialect
-from cachefriendly.tools.response_template import dialect_of
+from cachefriendly.tools.response_choice import dialect_of
 
 __all__ = ["PreparedTemplate", "Rendering"]
 

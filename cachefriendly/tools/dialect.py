@@ -9,41 +9,41 @@ from typing import Protocol
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
 from cachefriendly.tools.dialects.blocks import (
-    ApertusDialect,
-    AprielDialect,
-    CohereDialect,
-    CommandRPlusDialect,
-    FireFunctionDialect,
-    FunctionaryTagDialect,
-    GigaChat3Dialect,
-    GigaChatDialect,
-    Granite3Dialect,
-    MiniMaxM1Dialect,
-    NemotronV2Dialect,
-    SolarDialect,
+    APERTUS,
+    APRIEL,
+    COHERE,
+    COMMAND_R_PLUS,
+    FIREFUNCTION,
+    FUNCTIONARY_TAG,
+    GIGACHAT,
+    GIGACHAT3,
+    GRANITE3,
+    MINIMAX_M1,
+    NEMOTRON_V2,
+    SOLAR,
 )
 from cachefriendly.tools.dialects.deepseek import DeepSeekDialect
 from cachefriendly.tools.dialects.dsml import BLOCKS, DsmlDialect
 from cachefriendly.tools.dialects.functionary import FunctionaryDialect
 from cachefriendly.tools.dialects.gemma4 import GemmaDialect
-from cachefriendly.tools.dialects.glm import GlmDialect, GlmTightDialect
+from cachefriendly.tools.dialects.glm import GLM, GLM_TIGHT
 from cachefriendly.tools.dialects.harmony import HarmonyDialect
 from cachefriendly.tools.dialects.hermes import HermesDialect
 from cachefriendly.tools.dialects.kimi import KimiDialect
 from cachefriendly.tools.dialects.lfm2 import Lfm2Dialect
 from cachefriendly.tools.dialects.llama3 import Llama3Dialect
 from cachefriendly.tools.dialects.mistral import (
-    MistralCallIdDialect,
-    MistralDialect,
-    MistralListDialect,
+    MISTRAL,
+    MISTRAL_CALL_ID,
+    MISTRAL_LIST,
 )
 from cachefriendly.tools.dialects.plain_json import PlainJsonDialect
-from cachefriendly.tools.dialects.qwen3_coder import Qwen3CoderDialect
+from cachefriendly.tools.dialects.qwen3_coder import QWEN3_CODER
 from cachefriendly.tools.dialects.tags import (
-    HunyuanDialect,
-    MiniCpmDialect,
-    MiniMaxDialect,
-    SeedDialect,
+    HUNYUAN,
+    MINICPM,
+    MINIMAX,
+    SEED,
 )
 from cachefriendly.tools.native import NativeDialect
 from cachefriendly.tools.stream import THINK, Reasoning, ReplyParser
@@ -130,29 +130,29 @@ DIALECTS: tuple[NativeDialect, ...] = (
     DeepSeekDialect(fenced=True),
     *(DsmlDialect(block=block) for block in BLOCKS),
     GemmaDialect(),
-    MistralCallIdDialect(),
-    MistralDialect(),
-    MistralListDialect(),
-    Qwen3CoderDialect(),
-    GlmTightDialect(),
-    GlmDialect(),
-    HunyuanDialect(),
-    SeedDialect(),
-    MiniMaxDialect(),
-    MiniCpmDialect(),
-    ApertusDialect(),
-    AprielDialect(),
-    MiniMaxM1Dialect(),
-    NemotronV2Dialect(),
-    CohereDialect(),
-    CommandRPlusDialect(),
-    FireFunctionDialect(),
-    GigaChatDialect(),
-    GigaChat3Dialect(),
-    SolarDialect(),
-    FunctionaryTagDialect(),
+    MISTRAL_CALL_ID,
+    MISTRAL,
+    MISTRAL_LIST,
+    QWEN3_CODER,
+    GLM_TIGHT,
+    GLM,
+    HUNYUAN,
+    SEED,
+    MINIMAX,
+    MINICPM,
+    APERTUS,
+    APRIEL,
+    MINIMAX_M1,
+    NEMOTRON_V2,
+    COHERE,
+    COMMAND_R_PLUS,
+    FIREFUNCTION,
+    GIGACHAT,
+    GIGACHAT3,
+    SOLAR,
+    FUNCTIONARY_TAG,
     FunctionaryDialect(),
-    Granite3Dialect(),
+    GRANITE3,
     Lfm2Dialect(),
     Llama3Dialect(),
     HermesDialect(),

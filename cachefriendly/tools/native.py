@@ -6,7 +6,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from cachefriendly.messages import Message, Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
@@ -28,7 +28,7 @@ To use a tool, reply with its name and its arguments in this form:
 _EXAMPLE = ToolCall("the_name_of_the_tool", {"argument": "value"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class NativeDialect(ABC):
     """Base of the dialects; `cachefriendly.tools.dialect.Dialect` is the contract.
 
@@ -36,11 +36,10 @@ class NativeDialect(ABC):
     tokens that end a reply beside the model's own.
     """
 
+    name: str
     reasoning: Reasoning | None = THINK
-
-    name: ClassVar[str]
-    structure: ClassVar[tuple[str, ...]] = ()
-    stops: ClassVar[tuple[str, ...]] = ()
+    structure: tuple[str, ...] = ()
+    stops: tuple[str, ...] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -90,11 +89,12 @@ class CallForm(Protocol):
     def render(self, calls: Sequence[ToolCall]) -> str: ...
 
 
+@dataclass(frozen=True, kw_only=True)
 class FormDialect(NativeDialect):
     """Calls in one form, as data. A template that holds all texts of ``tells`` speaks it."""
 
-    text: ClassVar[CallForm]
-    tells: ClassVar[tuple[str, ...]]
+    text: CallForm
+    tells: tuple[str, ...]
 
     def speaks(self, template: str) -> bool:
         return all(text in template for text in self.tells)

@@ -16,13 +16,9 @@ from cachefriendly.tools.dialects.gemma4 import GemmaDialect
 from cachefriendly.tools.dialects.hermes import HermesDialect
 from cachefriendly.tools.dialects.kimi import KimiDialect
 from cachefriendly.tools.native import NativeDialect
-from cachefriendly.tools.response_template import (
-    ResponseTemplate,
-    ResponseTemplateDialect,
-    dialect_of,
-    preferred,
-    verdict,
-)
+from cachefriendly.tools.response_choice import dialect_of, preferred, verdict
+from cachefriendly.tools.response_dialect import ResponseTemplateDialect
+from cachefriendly.tools.response_template import ResponseTemplate
 from tests.tools.driver import Case, check, pieces_by_token
 
 pytest.importorskip(
@@ -96,7 +92,9 @@ WINNERS: dict[str, tuple[NativeDialect, dict[str, Any], str | None]] = {
 @pytest.mark.parametrize("name", WINNERS)
 def test_a_known_form_is_read_by_whoever_reads_more(name: str) -> None:
     ours, source, first_difference = WINNERS[name]
-    theirs = ResponseTemplateDialect(ours.reasoning, ours, ResponseTemplate(source), known=True)
+    theirs = ResponseTemplateDialect(
+        reasoning=ours.reasoning, base=ours, template=ResponseTemplate(source), known=True
+    )
     assert verdict(theirs, ours) == first_difference
     assert preferred(source, ours, CHATS[name]) is ours
     assert verdict(ours, ours) is None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from cachefriendly.messages import Tool, ToolCall
 from cachefriendly.rows import GrammarSpec
@@ -45,7 +45,7 @@ _BARE_TEXT = CallText(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DeepSeekDialect(NativeDialect):
     """``fenced`` (V3, R1): ``function<｜tool▁sep｜>name`` and the arguments in a code block.
 
@@ -54,8 +54,8 @@ class DeepSeekDialect(NativeDialect):
 
     fenced: bool = False
 
-    name: ClassVar[str] = "deepseek"
-    structure: ClassVar[tuple[str, ...]] = (
+    name: str = "deepseek"
+    structure: tuple[str, ...] = (
         SECTION_OPEN, SECTION_CLOSE, CALL_OPEN, CALL_CLOSE, SEPARATOR, *RESULTS,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 from cachefriendly.errors import SchemaError
 from cachefriendly.messages import Tool, ToolCall
@@ -46,14 +46,14 @@ _PARAMETER = re.compile(
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class DsmlDialect(NativeDialect):
     """``block`` names the tag around the calls: V3.2 has ``function_calls``, V4 ``tool_calls``."""
 
     block: str = BLOCKS[0]
 
-    name: ClassVar[str] = "dsml"
-    structure: ClassVar[tuple[str, ...]] = (
+    name: str = "dsml"
+    structure: tuple[str, ...] = (
         TOKEN, INVOKE_OPEN, INVOKE_CLOSE, PARAMETER_OPEN, PARAMETER_CLOSE, *_BLOCK_TAGS,
     )  # fmt: skip
 

@@ -4,30 +4,33 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cachefriendly.messages import Tool
+from cachefriendly.tools.block_dialect import BlockDialect
 from cachefriendly.tools.call_json import BrokenCall, read_arguments
 from cachefriendly.tools.call_text import CallText
-from cachefriendly.tools.dialects.blocks import BlockDialect
 from cachefriendly.tools.json_blocks import JsonBlockParser
 from cachefriendly.tools.stream import ReplyParser
 
 __all__ = ["FunctionaryDialect", "FunctionaryParser"]
 
 OPEN, TO_ALL = ">>>", "all\n"
+_TEXT = CallText(before_name="", after_name="\n", between=OPEN)
 _CALL = re.compile(r"[\w.-]*(\n\s*(\{.*)?)?", re.DOTALL)
 
 
+@dataclass(frozen=True, kw_only=True)
 class FunctionaryDialect(BlockDialect):
     """The generation prompt ends with the first ``>>>``, so a reply begins with a recipient."""
 
-    name = "functionary_v3_2"
-    structure = (TO_ALL,)
-    opens = (OPEN,)
-    several = False
-    tells = (">>>all\\n", ">>>")
-    text = CallText(before_name="", after_name="\n", between=OPEN)
+    name: str = "functionary_v3_2"
+    structure: tuple[str, ...] = (TO_ALL,)
+    opens: tuple[str, ...] = (OPEN,)
+    several: bool = False
+    tells: tuple[str, ...] = (">>>all\\n", ">>>")
+    text: CallText = _TEXT
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False

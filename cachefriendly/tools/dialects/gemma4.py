@@ -28,7 +28,7 @@ _CLOSE = re.compile(re.escape(CALL_CLOSE))
 _TOKEN = re.compile("|".join(map(re.escape, (QUOTE, CALL_CLOSE, CALL_OPEN, RESULT_OPEN))))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GemmaDialect(NativeDialect):
     """``<|tool_call>call:name{key:value}<tool_call|>``.
 
@@ -37,12 +37,12 @@ class GemmaDialect(NativeDialect):
 
     reasoning: Reasoning | None = _THOUGHTS
 
-    name = "gemma4"
-    structure = (
+    name: str = "gemma4"
+    structure: tuple[str, ...] = (
         CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE, CHANNEL_OPEN, CHANNEL_CLOSE, QUOTE,
     )  # fmt: skip
 
-    stops = (RESULT_OPEN,)
+    stops: tuple[str, ...] = (RESULT_OPEN,)
 
     def speaks(self, template: str) -> bool:
         return f"{CALL_OPEN}call:" in template

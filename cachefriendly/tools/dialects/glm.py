@@ -5,18 +5,16 @@ from __future__ import annotations
 from cachefriendly.tools.dialects.tags import TagDialect
 from cachefriendly.tools.tag_text import TagText
 
-__all__ = ["GlmDialect", "GlmTightDialect"]
+__all__ = ["GLM", "GLM_TIGHT"]
 
 _TOOL_RESPONSE = ("<tool_response>", "</tool_response>")
 
 
-class GlmDialect(TagDialect):
-    """GLM 4.5 and 4.6: keys and values on lines of their own."""
-
-    name = "glm"
-    structure = _TOOL_RESPONSE
-    tells = ("<tool_call>", "<arg_key>", "<arg_value>")
-    text = TagText(
+GLM = TagDialect(
+    name="glm",
+    structure=_TOOL_RESPONSE,
+    tells=("<tool_call>", "<arg_key>", "<arg_value>"),
+    text=TagText(
         begin="<tool_call>",
         call_open="",
         name_end="\n",
@@ -24,16 +22,15 @@ class GlmDialect(TagDialect):
         key_end="</arg_key>\n<arg_value>",
         value_end="</arg_value>\n",
         end="</tool_call>",
-    )
+    ),
+)
+"""GLM 4.5 and 4.6: keys and values on lines of their own."""
 
-
-class GlmTightDialect(TagDialect):
-    """GLM 4.7 and Spark: no line breaks between the tags."""
-
-    name = "glm_tight"
-    structure = _TOOL_RESPONSE
-    tells = ("<tool_call>", "<arg_value>", "</arg_key><arg_value>")
-    text = TagText(
+GLM_TIGHT = TagDialect(
+    name="glm_tight",
+    structure=_TOOL_RESPONSE,
+    tells=("<tool_call>", "<arg_value>", "</arg_key><arg_value>"),
+    text=TagText(
         begin="<tool_call>",
         call_open="",
         name_end="",
@@ -42,4 +39,6 @@ class GlmTightDialect(TagDialect):
         value_end="</arg_value>",
         end="</tool_call>",
         between="",
-    )
+    ),
+)
+"""GLM 4.7 and Spark: no line breaks between the tags."""

@@ -38,7 +38,7 @@ _TEXT = CallText(
 Kind: TypeAlias = Literal["content", "reasoning", "call"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class HarmonyDialect(FormDialect):
     """Channel ``analysis`` is reasoning, ``final`` and words in ``commentary`` are content.
 
@@ -48,11 +48,11 @@ class HarmonyDialect(FormDialect):
 
     reasoning: Reasoning | None = None
 
-    name = "harmony"
-    tells = (START, CHANNEL, MESSAGE, CALL)
-    text = _TEXT
-    structure = MARKERS
-    stops = (CALL, RETURN)
+    name: str = "harmony"
+    tells: tuple[str, ...] = (START, CHANNEL, MESSAGE, CALL)
+    text: CallText = _TEXT
+    structure: tuple[str, ...] = MARKERS
+    stops: tuple[str, ...] = (CALL, RETURN)
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from cachefriendly.messages import Message, Tool
 from cachefriendly.rows import GrammarSpec
@@ -45,13 +46,14 @@ Use one such block for each call. The results come back between <tool_response> 
 </tool_response>."""
 
 
+@dataclass(frozen=True, kw_only=True)
 class HermesDialect(FormDialect):
     """Calls in ``<tool_call>``, results in ``<tool_response>``; the fallback for any template."""
 
-    name = "hermes"
-    tells = ("tools", CALL_OPEN)
-    text = _TEXT
-    structure = (CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE)
+    name: str = "hermes"
+    tells: tuple[str, ...] = ("tools", CALL_OPEN)
+    text: CallText = _TEXT
+    structure: tuple[str, ...] = (CALL_OPEN, CALL_CLOSE, RESULT_OPEN, RESULT_CLOSE)
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""

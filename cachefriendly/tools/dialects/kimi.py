@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cachefriendly.messages import Tool, ToolCall
@@ -24,14 +25,21 @@ _ID = re.compile(r"functions\.(?P<name>.+):\d+", re.DOTALL)
 _PLAIN = re.compile(r"(?:functions\.)?(?P<name>.+?)(?::\d+)?", re.DOTALL)
 
 
+@dataclass(frozen=True, kw_only=True)
 class KimiDialect(NativeDialect):
     """``functions.name:0`` is a call's id, counted through the conversation.
 
     The id that the model wrote is kept: a result is shown under the id that its caller gives it.
     """
 
-    name = "kimi"
-    structure = (SECTION_OPEN, SECTION_CLOSE, CALL_OPEN, CALL_CLOSE, ARGUMENTS_OPEN)
+    name: str = "kimi"
+    structure: tuple[str, ...] = (
+        SECTION_OPEN,
+        SECTION_CLOSE,
+        CALL_OPEN,
+        CALL_CLOSE,
+        ARGUMENTS_OPEN,
+    )
 
     def speaks(self, template: str) -> bool:
         return SECTION_OPEN in template

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cachefriendly.errors import SchemaError
@@ -22,11 +23,12 @@ __all__ = ["Lfm2Dialect", "Lfm2Parser"]
 OPEN, CLOSE = "<|tool_call_start|>", "<|tool_call_end|>"
 
 
+@dataclass(frozen=True, kw_only=True)
 class Lfm2Dialect(NativeDialect):
     """``[name(key="value"), ...]``."""
 
-    name = "lfm2"
-    structure = (OPEN, CLOSE, "<|tool_response_start|>", "<|tool_response_end|>")
+    name: str = "lfm2"
+    structure: tuple[str, ...] = (OPEN, CLOSE, "<|tool_response_start|>", "<|tool_response_end|>")
 
     def speaks(self, template: str) -> bool:
         return any(text in template for text in (OPEN, "<|tool_list_start|>", '"List of tools: ['))

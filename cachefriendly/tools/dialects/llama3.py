@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from cachefriendly.tools.call_json import BrokenCall, read_call
@@ -76,12 +77,13 @@ def _tried(text: str) -> tuple[str, Mapping[str, Any]] | BrokenCall:
         return problem
 
 
+@dataclass(frozen=True, kw_only=True)
 class Llama3Dialect(BareJsonDialect):
     """A reply is text, or one or more objects, or what stands behind the tag."""
 
-    name = "llama3"
-    structure = (PYTHON_TAG, "<|eom_id|>")
-    stops = ("<|eom_id|>",)
-    tells = ('"parameters": ', "ipython")
-    text = _TEXT
-    reader = Llama3Parser
+    name: str = "llama3"
+    structure: tuple[str, ...] = (PYTHON_TAG, "<|eom_id|>")
+    stops: tuple[str, ...] = ("<|eom_id|>",)
+    tells: tuple[str, ...] = ('"parameters": ', "ipython")
+    text: CallText = _TEXT
+    reader: type[PlainJsonParser] = Llama3Parser

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import Any
 
 from cachefriendly.messages import ToolCall
+from cachefriendly.tools.block_dialect import BlockDialect
 from cachefriendly.tools.call_json import BrokenCall, read_arguments, written_id
 from cachefriendly.tools.call_text import CALL_ID, CallText, listed_calls
-from cachefriendly.tools.dialects.blocks import BlockDialect
 from cachefriendly.tools.json_blocks import JsonBlockParser
 
-__all__ = ["MistralCallIdDialect", "MistralDialect", "MistralListDialect"]
+__all__ = ["MISTRAL", "MISTRAL_CALL_ID", "MISTRAL_LIST", "MistralDialect"]
 
 CALLS, ID, ARGUMENTS = "[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"
 _HEAD = re.compile(r"\s*([^\s\[\]]+)\s*(?:\[CALL_ID\]\s*(\S*?)\s*)?(?:\[ARGS\]\s*)?")
@@ -36,16 +37,13 @@ class MistralParser(JsonBlockParser):
         return digest[:9]
 
 
-class MistralListDialect(BlockDialect):
-    """Versions 3 and 7: a list of objects."""
+@dataclass(frozen=True, kw_only=True)
+class MistralDialect(BlockDialect):
+    """Calls behind ``[TOOL_CALLS]``, in the form of one of the versions."""
 
-    name = "mistral_v3"
-    opens = (CALLS,)
-    several = False
-    inner: ClassVar[tuple[str, ...]] = ()
-    tells: ClassVar[tuple[str, ...]] = (CALLS,)
-    text = listed_calls(CALLS, "")
-    reader = MistralParser
+    opens: tuple[str, ...] = (CALLS,)
+    several: bool = False
+    reader: type[JsonBlockParser] = MistralParser
 
     def call_id(self, call: ToolCall, index: int) -> str:
         """Nine letters or digits: templates refuse any other id."""
@@ -54,23 +52,29 @@ class MistralListDialect(BlockDialect):
         return hashlib.blake2b(call.id.encode("utf-8", "replace"), digest_size=5).hexdigest()[:9]
 
 
-class MistralDialect(MistralListDialect):
-    """Version 13: name and arguments behind a marker for each call."""
+MISTRAL_LIST = MistralDialect(
+    name="mistral_v3",
+    tells=(CALLS,),
+    text=listed_calls(CALLS, ""),
+)
+"""Versions 3 and 7: a list of objects."""
 
-    name = "mistral"
-    inner: ClassVar[tuple[str, ...]] = (ARGUMENTS,)
-    tells: ClassVar[tuple[str, ...]] = (CALLS, ARGUMENTS)
-    text = CallText(before_name=CALLS, after_name=ARGUMENTS)
+MISTRAL = MistralDialect(
+    name="mistral",
+    inner=(ARGUMENTS,),
+    tells=(CALLS, ARGUMENTS),
+    text=CallText(before_name=CALLS, after_name=ARGUMENTS),
+)
+"""Version 13: name and arguments behind a marker for each call."""
 
-
-class MistralCallIdDialect(MistralDialect):
-    """Version 11: name, id and arguments."""
-
-    name = "mistral_v11"
-    inner = (ID, ARGUMENTS)
-    tells = (CALLS, ID, ARGUMENTS)
-    text = CallText(
+MISTRAL_CALL_ID = MistralDialect(
+    name="mistral_v11",
+    inner=(ID, ARGUMENTS),
+    tells=(CALLS, ID, ARGUMENTS),
+    text=CallText(
         before_name=CALLS,
         after_name=ID + CALL_ID + ARGUMENTS,
         id_pattern="[a-zA-Z0-9]{9}",
-    )
+    ),
+)
+"""Version 11: name, id and arguments."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import Literal
 
 from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
@@ -40,11 +41,12 @@ _NEXT = re.compile(r"\s*[;,]?\s*(?=\{)")
 _TAIL = re.compile(r"\s*(?:[;,]|`{0,3})\s*")
 
 
+@dataclass(frozen=True, kw_only=True)
 class BareJsonDialect(FormDialect):
     """Calls without markers: a reply is either text, or one or more calls and nothing else."""
 
-    text: ClassVar[CallText]
-    reader: ClassVar[type[PlainJsonParser]]
+    text: CallText
+    reader: type[PlainJsonParser]
 
     def parser(
         self, *, id_seed: str, tools: Sequence[Tool] = (), reasoning_open: bool = False
@@ -161,13 +163,14 @@ class PlainJsonParser(ReplyParser):
         return name in self._names
 
 
+@dataclass(frozen=True, kw_only=True)
 class PlainJsonDialect(BareJsonDialect):
     """One JSON object with name and arguments, or several."""
 
-    name = "plain_json"
-    tells = ("tools", '"name"', '"parameters"')
-    text = _TEXT
-    reader = PlainJsonParser
+    name: str = "plain_json"
+    tells: tuple[str, ...] = ("tools", '"name"', '"parameters"')
+    text: CallText = _TEXT
+    reader: type[PlainJsonParser] = PlainJsonParser
 
     def describe(self, tools: Sequence[Tool]) -> str:
         """The block for the end of a system message: the tools, one per line, in this order."""

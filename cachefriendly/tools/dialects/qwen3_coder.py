@@ -5,20 +5,15 @@ from __future__ import annotations
 from cachefriendly.tools.dialects.tags import TagDialect
 from cachefriendly.tools.tag_text import TagText
 
-__all__ = ["Qwen3CoderDialect"]
+__all__ = ["QWEN3_CODER"]
 
 
-class Qwen3CoderDialect(TagDialect):
-    """``<tool_call>``, ``<function=name>``, ``<parameter=key>``, values on lines of their own.
-
-    The model sometimes leaves the outer tag out: a function stands for a call without it too.
-    """
-
-    name = "qwen3_coder"
-    structure = ("<tool_response>", "</tool_response>")
-    drops = ("</tool_call>",)
-    tells = ("<tool_call>", "<function=", "<parameter=")
-    text = TagText(
+QWEN3_CODER = TagDialect(
+    name="qwen3_coder",
+    structure=("<tool_response>", "</tool_response>"),
+    drops=("</tool_call>",),
+    tells=("<tool_call>", "<function=", "<parameter="),
+    text=TagText(
         begin="<tool_call>\n",
         call_open="<function=",
         name_end=">\n",
@@ -27,4 +22,8 @@ class Qwen3CoderDialect(TagDialect):
         value_end="\n</parameter>\n",
         call_end="</function>\n",
         end="</tool_call>",
-    )
+    ),
+)
+"""``<tool_call>``, ``<function=name>``, ``<parameter=key>``, values on lines of their own.
+
+The model sometimes leaves the outer tag out: a function stands for a call without it too."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from cachefriendly.messages import Tool
 from cachefriendly.rows import GrammarSpec
@@ -15,19 +14,20 @@ from cachefriendly.tools.tag_text import TagText
 from cachefriendly.tools.tagged import TaggedParser
 
 __all__ = [
-    "HunyuanDialect",
-    "MiniCpmDialect",
-    "MiniMaxDialect",
-    "SeedDialect",
+    "HUNYUAN",
+    "MINICPM",
+    "MINIMAX",
+    "SEED",
     "TagDialect",
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
 class TagDialect(FormDialect):
     """Texts as data; arguments stand one by one between tags."""
 
-    text: ClassVar[TagText]
-    drops: ClassVar[tuple[str, ...]] = ()
+    text: TagText
+    drops: tuple[str, ...] = ()
 
     @property
     def markers(self) -> tuple[str, ...]:
@@ -51,12 +51,10 @@ class TagDialect(FormDialect):
         return tagged_grammar(tools, self.text, many=many)
 
 
-class SeedDialect(TagDialect):
-    """Seed-OSS."""
-
-    name = "seed"
-    tells = ("seed:tool_call>", "<parameter=")
-    text = TagText(
+SEED = TagDialect(
+    name="seed",
+    tells=("seed:tool_call>", "<parameter="),
+    text=TagText(
         begin="<seed:tool_call>\n",
         call_open="<function=",
         name_end=">\n",
@@ -65,15 +63,14 @@ class SeedDialect(TagDialect):
         value_end="</parameter>\n",
         call_end="</function>\n",
         end="</seed:tool_call>",
-    )
+    ),
+)
+"""Seed-OSS."""
 
-
-class MiniMaxDialect(TagDialect):
-    """MiniMax M2."""
-
-    name = "minimax"
-    tells = ("minimax:tool_call>", "<invoke name=")
-    text = TagText(
+MINIMAX = TagDialect(
+    name="minimax",
+    tells=("minimax:tool_call>", "<invoke name="),
+    text=TagText(
         begin="<minimax:tool_call>\n",
         call_open='<invoke name="',
         name_end='">\n',
@@ -83,15 +80,14 @@ class MiniMaxDialect(TagDialect):
         call_end="</invoke>\n",
         end="</minimax:tool_call>",
         shared=True,
-    )
+    ),
+)
+"""MiniMax M2."""
 
-
-class MiniCpmDialect(TagDialect):
-    """MiniCPM 5: no block around the functions."""
-
-    name = "minicpm"
-    tells = ('<function name="', '<param name="')
-    text = TagText(
+MINICPM = TagDialect(
+    name="minicpm",
+    tells=('<function name="', '<param name="'),
+    text=TagText(
         call_open='<function name="',
         name_end='">',
         key_open='<param name="',
@@ -99,21 +95,15 @@ class MiniCpmDialect(TagDialect):
         value_end="</param>",
         call_end="</function>",
         cdata=True,
-    )
+    ),
+)
+"""MiniCPM 5: no block around the functions."""
 
-
-_HUNYUAN_THOUGHTS = Reasoning("<think:opensource>", "</think:opensource>")
-
-
-@dataclass(frozen=True)
-class HunyuanDialect(TagDialect):
-    """Hunyuan 3; its tags carry a suffix."""
-
-    reasoning: Reasoning | None = _HUNYUAN_THOUGHTS
-
-    name = "hunyuan"
-    tells = ("<tool_calls{}>", "<tool_sep{}>", "':opensource'")
-    text = TagText(
+HUNYUAN = TagDialect(
+    reasoning=Reasoning("<think:opensource>", "</think:opensource>"),
+    name="hunyuan",
+    tells=("<tool_calls{}>", "<tool_sep{}>", "':opensource'"),
+    text=TagText(
         begin="<tool_calls:opensource>\n",
         call_open="<tool_call:opensource>",
         name_end="<tool_sep:opensource>\n",
@@ -123,4 +113,6 @@ class HunyuanDialect(TagDialect):
         call_end="</tool_call:opensource>\n",
         end="</tool_calls:opensource>",
         shared=True,
-    )
+    ),
+)
+"""Hunyuan 3; its tags carry a suffix."""

@@ -1,21 +1,10 @@
 """Dialects whose calls are JSON behind an opening text; json_blocks.py has what they share."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
-from cachefriendly.tools.dialects.blocks import (
-    ApertusDialect,
-    AprielDialect,
-    CohereDialect,
-    CommandRPlusDialect,
-    FireFunctionDialect,
-    FunctionaryTagDialect,
-    GigaChat3Dialect,
-    GigaChatDialect,
-    Granite3Dialect,
-    MiniMaxM1Dialect,
-    SolarDialect,
-)
+from cachefriendly.tools.dialects import blocks
 from cachefriendly.tools.dialects.functionary import FunctionaryDialect
 from cachefriendly.tools.stream import Reasoning
 from tests.tools.driver import Case
@@ -59,7 +48,7 @@ COHERE_CASES = {
 
 TABLES = [
     (
-        ApertusDialect(Reasoning(*INNER)),
+        replace(blocks.APERTUS, reasoning=Reasoning(*INNER)),
         TOOLS,
         usual_cases(
             lambda name, args: f"<|tools_prefix|>[{dump({name: args})}]<|tools_suffix|>",
@@ -69,7 +58,7 @@ TABLES = [
         ),
     ),
     (
-        AprielDialect(Reasoning(*STEPS)),
+        replace(blocks.APRIEL, reasoning=Reasoning(*STEPS)),
         TOOLS,
         usual_cases(
             lambda name, args: f"<tool_calls>[{named(name, args)}]</tool_calls>",
@@ -79,7 +68,7 @@ TABLES = [
         ),
     ),
     (
-        MiniMaxM1Dialect(),
+        blocks.MINIMAX_M1,
         TOOLS,
         usual_cases(
             lambda name, args: f"<tool_calls>\n{named(name, args)}\n</tool_calls>",
@@ -89,15 +78,15 @@ TABLES = [
         ),
     ),
     (
-        Granite3Dialect(),
+        blocks.GRANITE3,
         TOOLS,
         usual_cases(
             lambda name, args: f"<|tool_call|>[{named(name, args)}]", "\n", "<|tool_call|>[{]"
         ),
     ),
-    (CohereDialect(Reasoning(*COHERE)), TOOLS, COHERE_CASES),
+    (replace(blocks.COHERE, reasoning=Reasoning(*COHERE)), TOOLS, COHERE_CASES),
     (
-        CommandRPlusDialect(),
+        blocks.COMMAND_R_PLUS,
         TOOLS,
         usual_cases(
             lambda name, args: (
@@ -112,14 +101,14 @@ TABLES = [
         ),
     ),
     (
-        FireFunctionDialect(),
+        blocks.FIREFUNCTION,
         TOOLS,
         usual_cases(
             lambda name, args: f" functools[{named(name, args)}]", "\n", " functools[{'name': 3}]"
         ),
     ),
     (
-        GigaChat3Dialect(),
+        blocks.GIGACHAT3,
         TOOLS,
         usual_cases(
             lambda name, args: "<|message_sep|>\n\nfunction call<|role_sep|>\n" + named(name, args),
@@ -128,14 +117,14 @@ TABLES = [
         ),
     ),
     (
-        GigaChatDialect(),
+        blocks.GIGACHAT,
         TOOLS,
         usual_cases(
             lambda name, args: "<|function_call|>" + named(name, args), "", "<|function_call|>add"
         ),
     ),
     (
-        FunctionaryTagDialect(),
+        blocks.FUNCTIONARY_TAG,
         TOOLS,
         usual_cases(
             lambda name, args: f"<function={name}>{dump(args)}</function>",
@@ -145,7 +134,7 @@ TABLES = [
     ),
     (FunctionaryDialect(), TOOLS, FUNCTIONARY),
     (
-        SolarDialect(Reasoning("<|think|>", "<|end|>")),
+        replace(blocks.SOLAR, reasoning=Reasoning("<|think|>", "<|end|>")),
         TOOLS,
         usual_cases(
             lambda name, args: (

@@ -1,10 +1,10 @@
 """What the dialects of blocks.py have in common, on one of them."""
 
 from cachefriendly.messages import Tool
-from cachefriendly.tools.dialects.blocks import NemotronV2Dialect
+from cachefriendly.tools.dialects.blocks import NEMOTRON_V2
 from tests.tools.driver import Case
 
-DIALECT = NemotronV2Dialect()
+DIALECT = NEMOTRON_V2
 TOOLS = (Tool("add", "Adds.", {}), Tool("find", "Finds.", {}))
 ONE = '{"name": "add", "arguments": {"a": 1, "b": 2.0}}'
 CALL = f"<TOOLCALL>[{ONE}]</TOOLCALL>"

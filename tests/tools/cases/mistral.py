@@ -1,12 +1,13 @@
 """Mistral's forms; one parser reads all of them."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 from cachefriendly.tools.dialects.mistral import (
-    MistralCallIdDialect,
-    MistralDialect,
-    MistralListDialect,
+    MISTRAL,
+    MISTRAL_CALL_ID,
+    MISTRAL_LIST,
 )
 from cachefriendly.tools.stream import Reasoning
 from tests.tools.driver import Case
@@ -48,7 +49,7 @@ WITH_ID = usual_cases(
     reasoning=THINK.texts,
 )
 TABLES = [
-    (MistralListDialect(THINK), TOOLS, LIST),
-    (MistralDialect(THINK), TOOLS, HEADED),
-    (MistralCallIdDialect(THINK), TOOLS, WITH_ID),
+    (replace(MISTRAL_LIST, reasoning=THINK), TOOLS, LIST),
+    (replace(MISTRAL, reasoning=THINK), TOOLS, HEADED),
+    (replace(MISTRAL_CALL_ID, reasoning=THINK), TOOLS, WITH_ID),
 ]

@@ -5,14 +5,8 @@ from collections.abc import Callable
 from typing import Any
 
 from cachefriendly.prefix import common_prefix
-from cachefriendly.tools.dialects.glm import GlmDialect, GlmTightDialect
-from cachefriendly.tools.dialects.qwen3_coder import Qwen3CoderDialect
-from cachefriendly.tools.dialects.tags import (
-    HunyuanDialect,
-    MiniCpmDialect,
-    MiniMaxDialect,
-    SeedDialect,
-)
+from cachefriendly.tools.dialects import glm, qwen3_coder
+from cachefriendly.tools.dialects import tags as tagged
 from tests.tools.driver import Case
 from tests.tools.usual import TOOLS, usual_cases
 
@@ -143,10 +137,10 @@ MINIMAX = tags(
 MINICPM = tags('<function name="NAME">', '<param name="KEY">VALUE</param>', "</function>")
 
 TABLES = [
-    (Qwen3CoderDialect(), TOOLS, QWEN_CASES),
-    (GlmDialect(), TOOLS, GLM_CASES),
+    (qwen3_coder.QWEN3_CODER, TOOLS, QWEN_CASES),
+    (glm.GLM, TOOLS, GLM_CASES),
     (
-        GlmTightDialect(),
+        glm.GLM_TIGHT,
         TOOLS,
         {
             **usual_cases(TIGHT, "", "<tool_call>add<arg_value>1</tool_call>", reasoning=THINK),
@@ -154,7 +148,7 @@ TABLES = [
         },
     ),
     (
-        HunyuanDialect(),
+        tagged.HUNYUAN,
         TOOLS,
         {
             **usual_cases(
@@ -167,7 +161,7 @@ TABLES = [
         },
     ),
     (
-        SeedDialect(),
+        tagged.SEED,
         TOOLS,
         {
             **usual_cases(SEED, "\n", "<seed:tool_call>\nadd\n</seed:tool_call>"),
@@ -175,7 +169,7 @@ TABLES = [
         },
     ),
     (
-        MiniMaxDialect(),
+        tagged.MINIMAX,
         TOOLS,
         {
             **unclosed(MINIMAX, "</parameter>"),
@@ -193,7 +187,7 @@ TABLES = [
         },
     ),
     (
-        MiniCpmDialect(),
+        tagged.MINICPM,
         TOOLS,
         {
             **usual_cases(MINICPM, "\n", '<function name="add">a = 1</function>', reasoning=THINK),
