@@ -158,7 +158,8 @@ class _Composer:
         False: as the rendered text.
         """
         message, record = self._messages[index], self._known[index]
-        beyond = self.draft.beyond(record)
+        # With another number of messages before it, whole messages may lie beyond the prompt.
+        beyond = self.draft.beyond(record) if index == record.asked_messages else None
         header = beyond
         if beyond is None and not open_start:
             header = self._header(index, record)

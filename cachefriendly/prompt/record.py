@@ -72,6 +72,11 @@ class Record:
         return self.prompt_stop + len(self.output)
 
     @property
+    def asked_messages(self) -> int:
+        """How many messages the prompt had: those before the reply."""
+        return self.shared_links + len(self.links) - 1
+
+    @property
     def reply(self) -> Message:
         return self.links[-1].message
 
