@@ -2,97 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.bridge.pydantic import PrivateAttr, SerializationInfo, model_serializer
-from llama_index.core.storage.chat_store import BaseChatStore
+from llama_index.core.storage.chat_store import BaseChatStore, SimpleChatStore
+from llama_index.core.storage.chat_store.loading import load_chat_store
 from pydantic import SerializerFunctionWrapHandler
 
 from cachefriendly.errors import RequestError
-from cachefriendly.state import StateLog
-from cachefriendly_li.convert import message_from_llama_index, message_to_llama_index
+from cachefriendly.state import SqliteLog, StateLog, session_names
+from cachefriendly_li.chat_store_thread import ChatThread
 
-__all__ = ["StateDiffChatStore"]
-
-
-class _Thread:
-    """One conversation: the log, and the live messages handed out.
-
-    LlamaIndex agents edit a message they got from memory in place and expect to see the edit
-    again, so messages are handed out by reference; `sync` records such edits as diffs.
-    """
-
-    def __init__(self, log: StateLog | None = None, kept: Mapping[str, Any] | None = None) -> None:
-        self._log = log if log is not None else StateLog()
-        kept = kept or {}
-        self.messages = [
-            ChatMessage.model_validate(kept[str(index)])
-            if str(index) in kept
-            else message_to_llama_index(message)
-            for index, message in enumerate(self._log.messages)
-        ]
-
-    @property
-    def log(self) -> StateLog:
-        self.sync()
-        return self._log
-
-    def sync(self, first: int = 0) -> None:
-        known = self._log.messages
-        for index in range(max(first, 0), len(self.messages)):
-            message = message_from_llama_index(self.messages[index], index)
-            if message != known[index]:
-                self._log.edit_message(index, message)
-
-    def add(self, message: ChatMessage) -> None:
-        self.sync(len(self.messages) - 1)
-        self._log.add_message(message_from_llama_index(message, len(self.messages)))
-        self.messages.append(message)
-
-    def remove(self, index: int) -> ChatMessage:
-        self.sync()
-        self._log.remove_message(index)
-        return self.messages.pop(index)
-
-    def replace(self, messages: Sequence[ChatMessage]) -> None:
-        """Make the conversation these messages; what it already begins with costs no diff."""
-        for index, message in enumerate(messages):
-            message_from_llama_index(message, index)  # refuse before the log is touched
-        self.sync()
-        same = _common(self.messages, messages)
-        if same == 0 and self.messages:
-            self._log.clear()
-            self.messages = []
-        while len(self.messages) > same:
-            self.remove(len(self.messages) - 1)
-        self.messages[:] = messages[:same]
-        for message in messages[same:]:
-            self.add(message)
-
-    def to_dict(self) -> dict[str, Any]:
-        """The log, and whole those messages that hold more than the engine's own `Message` does."""
-        kept = {
-            str(index): chat.model_dump(mode="json")
-            for index, chat in enumerate(self.messages)
-            if message_to_llama_index(message_from_llama_index(chat, index)) != chat
-        }
-        return {"log": self.log.to_json_lines(), "kept": kept}
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> _Thread:
-        return cls(StateLog.from_json_lines(data["log"]), data.get("kept"))
+__all__ = ["StateDiffChatStore", "dump_store", "load_store"]
 
 
 class StateDiffChatStore(BaseChatStore):
     """`SimpleChatStore` on state diffs: edits, removals and resets are appended, never lost.
 
-    `to_dict`, `from_dict`, `to_json` and `from_json` use plain JSON; pickling goes through them.
-    A message the engine cannot read (an image) is refused when it is put in.
+    In memory, or with ``path`` in an SQLite file that processes and `StateDiffDBChatStore` may
+    share. `to_dict`, `from_dict`, `to_json` and `from_json` use plain JSON; pickling goes through
+    them. A message the engine cannot read (an image) is refused when it is put in.
     """
 
-    _threads: dict[str, _Thread] = PrivateAttr(default_factory=dict)
+    path: str | None = None
+
+    _threads: dict[str, ChatThread] = PrivateAttr(default_factory=dict)
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        values: dict[str, Any] = {"path": None if path is None else str(path)}
+        super().__init__(**values)
+        if path is not None:
+            self.path = str(SqliteLog(path, "cachefriendly").path)  # refuses what cannot be used
 
     @classmethod
     def class_name(cls) -> str:
@@ -106,62 +50,80 @@ class StateDiffChatStore(BaseChatStore):
         self._thread(key).replace(messages)
 
     def get_messages(self, key: str) -> list[ChatMessage]:
-        return list(self._threads[key].messages) if key in self._threads else []
+        return self._thread(key).messages if self._known(key) else []
 
     def add_message(self, key: str, message: ChatMessage, idx: int | None = None) -> None:
         thread = self._thread(key)
         if idx is None or idx >= len(thread.messages):
-            thread.add(message)
+            thread.add([message])
         else:
-            messages = list(thread.messages)
+            messages = thread.messages
             messages.insert(idx, message)
             thread.replace(messages)
 
+    def add_messages(self, key: str, messages: list[ChatMessage]) -> None:
+        """All of them in one step, or none when one is refused."""
+        self._thread(key).add(messages)
+
+    def summarize(self, key: str, oldest: list[ChatMessage], summary: ChatMessage | None) -> bool:
+        """Put ``summary`` in the place of the oldest messages, or nothing; the log keeps them.
+
+        False, and nothing changes, when these are not the oldest any more.
+        """
+        return self._thread(key).summarize(oldest, summary)
+
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
-        if key not in self._threads:
+        if not self._known(key):
             return None
         messages = self.get_messages(key)
         self._threads[key].replace([])
         return messages
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        inside = key in self._threads and 0 <= idx < len(self._threads[key].messages)
-        return self._threads[key].remove(idx) if inside else None
+        inside = self._known(key) and 0 <= idx < len(self._thread(key).messages)
+        return self._thread(key).remove(idx) if inside else None
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
         return self.delete_message(key, len(self.get_messages(key)) - 1)
 
     def get_keys(self) -> list[str]:
-        return list(self._threads)
+        return list(self._threads) if self.path is None else session_names(self.path)
 
-    # Nothing here waits, so the async twins need no thread.
+    # In memory nothing waits, so the async twins need no thread; a file is read in one.
 
     async def aset_messages(self, key: str, messages: list[ChatMessage]) -> None:
-        self.set_messages(key, messages)
+        await self._run(lambda: self.set_messages(key, messages))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
-        return self.get_messages(key)
+        messages: list[ChatMessage] = await self._run(lambda: self.get_messages(key))
+        return messages
 
     async def async_add_message(self, key: str, message: ChatMessage) -> None:
-        self.add_message(key, message)
+        await self._run(lambda: self.add_message(key, message))
 
     async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
-        return self.delete_messages(key)
+        gone: list[ChatMessage] | None = await self._run(lambda: self.delete_messages(key))
+        return gone
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
-        return self.delete_message(key, idx)
+        gone: ChatMessage | None = await self._run(lambda: self.delete_message(key, idx))
+        return gone
 
     async def adelete_last_message(self, key: str) -> ChatMessage | None:
-        return self.delete_last_message(key)
+        gone: ChatMessage | None = await self._run(lambda: self.delete_last_message(key))
+        return gone
 
     async def aget_keys(self) -> list[str]:
-        return self.get_keys()
+        keys: list[str] = await self._run(self.get_keys)
+        return keys
 
     @model_serializer(mode="wrap")
     def custom_model_dump(
         self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
     ) -> dict[str, Any]:
-        threads = {key: thread.to_dict() for key, thread in self._threads.items()}
+        if self.path is not None:
+            return {"path": self.path, "class_name": self.class_name()}
+        threads = {key: thread.log.to_json_lines() for key, thread in self._threads.items()}
         return {"threads": threads, "class_name": self.class_name()}
 
     @classmethod
@@ -171,25 +133,54 @@ class StateDiffChatStore(BaseChatStore):
         Raises:
             RequestError: the data was not written by this class, or a log is torn.
         """
+        if data.get("path") is not None:
+            return cls(data["path"])
         threads = data.get("threads")
         if not isinstance(threads, Mapping):
             raise RequestError("not a StateDiffChatStore: the key 'threads' is missing")
         store = cls()
-        store._threads = {key: _Thread.from_dict(value) for key, value in threads.items()}
+        for key, text in threads.items():
+            store._threads[key] = ChatThread(StateLog.from_json_lines(text))
         return store
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], StateDiffChatStore], tuple[Any]]:
         return type(self).from_dict, (self.to_dict(),)
 
-    def _thread(self, key: str) -> _Thread:
-        return self._threads.setdefault(key, _Thread())
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> StateDiffChatStore:
+        return type(self).from_dict(self.to_dict())
+
+    def _thread(self, key: str) -> ChatThread:
+        if key not in self._threads:
+            log = StateLog() if self.path is None else SqliteLog(self.path, key)
+            self._threads[key] = ChatThread(log)
+        return self._threads[key]
+
+    def _known(self, key: str) -> bool:
+        return self.path is not None or key in self._threads
+
+    async def _run(self, work: Callable[[], Any]) -> Any:
+        return work() if self.path is None else await asyncio.to_thread(work)
 
 
-def _common(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> int:
-    """Length of the common beginning."""
-    count = 0
-    for before, after in zip(old, new, strict=False):
-        if before is not after and before != after:
-            break
-        count += 1
-    return count
+def dump_store(chat_store: BaseChatStore) -> dict[str, Any]:
+    """A chat store as plain JSON; the stock serializer of `SimpleChatStore` fails with current
+    pydantic versions."""
+    if isinstance(chat_store, SimpleChatStore):
+        store = {
+            key: [message.model_dump(mode="json") for message in messages]
+            for key, messages in chat_store.store.items()
+        }
+        return {"store": store, "class_name": chat_store.class_name()}
+    return chat_store.to_dict()
+
+
+def load_store(data: Mapping[str, Any], key: str) -> BaseChatStore:
+    """The chat store of a stored memory, in our form or in one of the stock classes'."""
+    if "chat_history" in data:
+        store = StateDiffChatStore()
+        store.set_messages(key, [ChatMessage.model_validate(m) for m in data["chat_history"]])
+        return store
+    stored = data["chat_store"]
+    if stored.get("class_name") == StateDiffChatStore.class_name():
+        return StateDiffChatStore.from_dict(stored)
+    return load_chat_store(dict(stored))

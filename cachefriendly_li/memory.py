@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole, ToolCallBlock
-from llama_index.core.bridge.pydantic import PrivateAttr, field_serializer
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
 from llama_index.core.memory.chat_memory_buffer import (
@@ -15,20 +16,23 @@ from llama_index.core.memory.chat_memory_buffer import (
     DEFAULT_TOKEN_LIMIT_RATIO,
 )
 from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
-from llama_index.core.storage.chat_store import BaseChatStore, SimpleChatStore
-from llama_index.core.storage.chat_store.loading import load_chat_store
-from llama_index.core.utils import get_tokenizer
+from llama_index.core.storage.chat_store import BaseChatStore
 
 from cachefriendly.state import StateLog
-from cachefriendly_li.chat_store import StateDiffChatStore
-from cachefriendly_li.llm import CacheFriendlyLLM
+from cachefriendly_li.chat_store import StateDiffChatStore, dump_store, load_store
+from cachefriendly_li.memory_tokens import (
+    LIVE_KEY,
+    Live,
+    MessageCounter,
+    Tokenizer,
+    is_default,
+    tokenizer_of,
+)
+from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
 
 __all__ = ["ChatMemoryBuffer", "default_memory", "history_room"]
 
-# A trim costs the prefill of all that is kept, so one must last for many turns. Below this many
-# tokens that prefill is too small to matter and every message that fits is kept.
-_SMALL_WINDOW: Final = 64
-_FOLLOWERS: Final = (MessageRole.TOOL, MessageRole.FUNCTION, MessageRole.ASSISTANT)
+_WINDOW = "window"
 
 
 class ChatMemoryBuffer(StockChatMemoryBuffer):
@@ -38,11 +42,16 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
     and `to_string` write plain JSON, so that `Context.to_dict` keeps the history.
 
     When the history outgrows ``token_limit``, `get` drops old turns until half of the limit is
-    used and then keeps its place until the limit is reached again. Only whole turns are dropped:
-    a newest turn that is too long by itself is returned whole, for the LLM to refuse.
+    used (``trim_to``) and then keeps its place until the limit is reached again. Only whole turns
+    are dropped: a newest turn that is too long by itself is returned whole, for the LLM to refuse.
     """
 
-    _counts: dict[str, int] = PrivateAttr(default_factory=dict)
+    trim_to: float = Field(default=TRIM_TO, gt=0, le=1)
+
+    _counter: MessageCounter = PrivateAttr(default_factory=MessageCounter)
+    _live: Live = PrivateAttr(default_factory=Live)
+    # Where the window began at the last look: the index, and what stood there.
+    _window: tuple[int, str] = PrivateAttr(default=(0, ""))
 
     @classmethod
     def from_defaults(
@@ -53,6 +62,7 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         chat_store_key: str = DEFAULT_CHAT_STORE_KEY,
         token_limit: int | None = None,
         tokenizer_fn: Callable[[str], list[Any]] | None = None,
+        trim_to: float = TRIM_TO,
         **kwargs: Any,
     ) -> ChatMemoryBuffer:
         """Create a memory; with an ``llm`` its tokenizer and context window set the limit."""
@@ -66,9 +76,10 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
             chat_store.set_messages(chat_store_key, chat_history)
         return cls(
             token_limit=DEFAULT_TOKEN_LIMIT if token_limit is None else token_limit,
-            tokenizer_fn=tokenizer_fn or _tokenizer_of(llm),
+            tokenizer_fn=tokenizer_fn or tokenizer_of(llm),
             chat_store=chat_store,
             chat_store_key=chat_store_key,
+            trim_to=trim_to,
         )
 
     @property
@@ -77,6 +88,12 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         store = self.chat_store
         return store.log(self.chat_store_key) if isinstance(store, StateDiffChatStore) else None
 
+    def use_llm(self, llm: LLM) -> None:
+        """Count with this LLM's tokenizer, unless the memory was given one: after JSON it has
+        none where it comes back in another process."""
+        if is_default(self.tokenizer_fn):
+            self.tokenizer_fn = tokenizer_of(llm)
+
     def get(
         self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
     ) -> list[ChatMessage]:
@@ -84,17 +101,20 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         if initial_token_count > self.token_limit:
             raise ValueError("Initial token count exceeds token limit")
         messages = self.get_all()
-        counts = [self._count(message) for message in messages]
-        starts = [message.role not in _FOLLOWERS for message in messages]
-        return messages[_window_start(counts, starts, self.token_limit - initial_token_count) :]
-
-    def reset(self) -> None:
-        """Forget the messages; the log keeps that they were forgotten."""
-        self._counts.clear()
-        super().reset()
+        first, mark = self._window
+        if first and not (first < len(messages) and _mark(messages[first]) == mark):
+            first = 0  # the history is another one now
+        counts = self._counter.messages(messages[first:], self.tokenizer_fn)
+        starts = [begins_turn(message) for message in messages[first:]]
+        limit = self.token_limit - initial_token_count
+        first += window_start(counts, starts, limit, share_of(limit, self.trim_to))
+        self._window = (first, _mark(messages[first]) if first else "")
+        return messages[first:]
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        return self.model_dump(mode="json", **kwargs)
+        self._live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        data: dict[str, Any] = self.model_dump(mode="json", **kwargs)
+        return {**data, _WINDOW: list(self._window), LIVE_KEY: self._live.name}
 
     def to_string(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -103,44 +123,34 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> ChatMemoryBuffer:
         """Inverse of `to_dict`; reads what the stock class wrote, too.
 
-        The tokenizer is not stored: pass ``llm=`` or ``tokenizer_fn=`` to count with it again.
+        The tokenizer is not stored: within one process it is found again, in another one pass
+        ``llm=`` or ``tokenizer_fn=``, or call `use_llm`.
         """
         key = data.get("chat_store_key", DEFAULT_CHAT_STORE_KEY)
-        if "chat_history" in data:
-            store: BaseChatStore = StateDiffChatStore()
-            store.set_messages(key, [ChatMessage.model_validate(m) for m in data["chat_history"]])
-        else:
-            store = _load_store(data["chat_store"])
-        return cls(
+        live = Live.named(data.get(LIVE_KEY))
+        given: Tokenizer | None = kwargs.get("tokenizer_fn") or live.tokenizer
+        memory = cls(
             token_limit=data["token_limit"],
-            tokenizer_fn=kwargs.get("tokenizer_fn") or _tokenizer_of(kwargs.get("llm")),
-            chat_store=store,
+            tokenizer_fn=given or tokenizer_of(kwargs.get("llm")),
+            chat_store=load_store(data, key),
             chat_store_key=key,
+            trim_to=data.get("trim_to", TRIM_TO),
         )
+        memory._live = live
+        first, mark = data.get(_WINDOW, (0, ""))
+        memory._window = (int(first), str(mark))
+        return memory
 
     @classmethod
-    def from_string(cls, json_str: str) -> ChatMemoryBuffer:
-        return cls.from_dict(json.loads(json_str))
+    def from_string(cls, json_str: str, **kwargs: Any) -> ChatMemoryBuffer:
+        return cls.from_dict(json.loads(json_str), **kwargs)
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], ChatMemoryBuffer], tuple[Any]]:
         return type(self).from_dict, (self.to_dict(),)
 
     @field_serializer("chat_store")
     def serialize_courses_in_order(self, chat_store: BaseChatStore) -> dict[str, Any]:
-        # The stock serializer of SimpleChatStore fails with current pydantic versions.
-        if isinstance(chat_store, SimpleChatStore):
-            store = {
-                key: [message.model_dump(mode="json") for message in messages]
-                for key, messages in chat_store.store.items()
-            }
-            return {"store": store, "class_name": chat_store.class_name()}
-        return chat_store.to_dict()
-
-    def _count(self, message: ChatMessage) -> int:
-        text = _counted_text(message)
-        if text not in self._counts:
-            self._counts[text] = len(self.tokenizer_fn(text))
-        return self._counts[text]
+        return dump_store(chat_store)
 
 
 def default_memory(llm: LLM) -> ChatMemoryBuffer:
@@ -158,53 +168,7 @@ def history_room(llm: LLM) -> int:
     return max(1, min(ahead, metadata.context_window * 3 // 4))
 
 
-def _window_start(counts: Sequence[int], starts: Sequence[bool], limit: int) -> int:
-    """Index of the first message kept: a function of the history alone, stable while it grows.
-
-    Walks the history as it was put in. When the window overflows, it moves to the first turn from
-    which at most half of the limit is used, or to the newest turn.
-    """
-    target = limit // 2 if limit >= _SMALL_WINDOW else limit
-    start = total = 0
-    for index, count in enumerate(counts):
-        total += count
-        if total > limit:
-            start, total = _advance(counts, starts, (start, index), total, target)
-    return start
-
-
-def _advance(
-    counts: Sequence[int], starts: Sequence[bool], window: tuple[int, int], total: int, target: int
-) -> tuple[int, int]:
-    """The next start of a turn in ``window`` (both ends included), and the tokens from there on."""
-    first, last = window
-    best = first, total
-    for index in range(first + 1, last + 1):
-        total -= counts[index - 1]
-        if starts[index]:
-            best = index, total
-            if total <= target:
-                break
-    return best
-
-
-def _counted_text(message: ChatMessage) -> str:
-    """Content and calls: agents store calls whose arguments are longer than any answer."""
-    calls = [
-        f"{block.tool_name} {json.dumps(block.tool_kwargs, default=str)}"
-        for block in message.blocks
-        if isinstance(block, ToolCallBlock)
-    ]
-    return "\n".join([message.content or "", *calls])
-
-
-def _tokenizer_of(llm: LLM | None) -> Callable[[str], list[Any]]:
-    if isinstance(llm, CacheFriendlyLLM):
-        return llm.tokenize
-    return get_tokenizer()
-
-
-def _load_store(data: dict[str, Any]) -> BaseChatStore:
-    if data.get("class_name") == StateDiffChatStore.class_name():
-        return StateDiffChatStore.from_dict(data)
-    return load_chat_store(data)
+def _mark(message: ChatMessage) -> str:
+    """16 hex digits that tell a message from others: enough to see that a history changed."""
+    text = f"{message.role.value}\n{message.content}"
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

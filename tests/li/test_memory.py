@@ -24,7 +24,8 @@ from cachefriendly.errors import RequestError
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
 from cachefriendly_li.chat_store import StateDiffChatStore
-from cachefriendly_li.memory import _window_start, default_memory
+from cachefriendly_li.memory import default_memory
+from cachefriendly_li.memory_window import share_of, window_start
 
 USER = ChatMessage(role="user", content="first message")
 ANSWER = ChatMessage(
@@ -223,7 +224,7 @@ def test_the_window_is_a_function_of_the_history_and_moves_forward(
     starts = [start for _, start in messages]
     previous = 0
     for size in range(len(messages) + 1):
-        start = _window_start(counts[:size], starts[:size], limit)
+        start = window_start(counts[:size], starts[:size], limit, share_of(limit, 0.5))
         assert start >= previous
         assert start == 0 or starts[start]
         fits = sum(counts[start:size]) <= limit

@@ -1,0 +1,153 @@
+"""One conversation of a chat store: its diffs, and the live messages that were handed out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.storage.chat_store.base_db import MessageStatus
+
+from cachefriendly.state import SqliteLog, StateDiff, StateLog
+from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
+from cachefriendly_li.db_store_changes import replace_all
+
+__all__ = ["ChatThread"]
+
+
+class ChatThread:
+    """LlamaIndex agents edit a message they got from memory in place and expect to see the edit
+    again, so messages are handed out by reference; `sync` records such edits as diffs.
+
+    A log in a file is read again before each use: another process may have appended.
+    """
+
+    def __init__(self, log: StateLog | SqliteLog) -> None:
+        self._log = log
+        self._live: list[tuple[StateDiff, ChatMessage]] = []
+        self._seen = -1
+        self._refresh()
+
+    @property
+    def messages(self) -> list[ChatMessage]:
+        """A new list of the live messages."""
+        self._refresh()
+        return [chat for _, chat in self._live]
+
+    @property
+    def log(self) -> StateLog:
+        """In a file a copy."""
+        self._sync()
+        return self._log.read() if isinstance(self._log, SqliteLog) else self._log
+
+    def add(self, messages: Sequence[ChatMessage]) -> None:
+        self._sync(newest_only=True)
+        first = len(self._live)
+        made = [entry_of(chat, first + index) for index, chat in enumerate(messages)]
+
+        def append(log: StateLog) -> None:
+            for message, extra in made:
+                log.add_message(message, extra=extra)
+
+        self._append(append, messages)
+
+    def remove(self, index: int) -> ChatMessage:
+        self._sync()
+        entry, gone = self._live[index]
+        self._append(lambda log: _drop(log, entry.seq))
+        return gone
+
+    def replace(self, messages: Sequence[ChatMessage]) -> None:
+        """Make the conversation these messages; what it already begins with costs no diff."""
+        self._sync()
+        self._append(lambda log: replace_all(log, messages, MessageStatus.ACTIVE))
+        if len(self._live) == len(messages):  # else another process was faster
+            entries = [entry for entry, _ in self._live]
+            self._live = list(zip(entries, messages, strict=True))
+
+    def summarize(self, oldest: Sequence[ChatMessage], summary: ChatMessage | None) -> bool:
+        self._sync()
+        known = [entry.seq for entry, _ in self._live[: len(oldest)]]
+        if _common([chat for _, chat in self._live], oldest) < len(oldest):
+            return False
+        done: list[bool] = []
+
+        def change(log: StateLog) -> None:
+            done.append([entry.seq for entry in log.entries[: len(known)]] == known)
+            if done[-1] and summary is not None:
+                message, extra = entry_of(summary)
+                log.summarize(len(known), message)
+                if extra:
+                    log.note(0, extra)
+            elif done[-1]:
+                for seq in known:
+                    _drop(log, seq)
+
+        self._append(change)
+        return done[-1]
+
+    def _append(self, change: Callable[[StateLog], Any], added: Sequence[ChatMessage] = ()) -> None:
+        """Store a change; ``added`` are the live messages of what it appends."""
+        if isinstance(self._log, SqliteLog):
+            self._log.append(change)
+        else:
+            change(self._log)
+        self._refresh()
+        first = len(self._live) - len(added)
+        for index, chat in enumerate(added, start=first):
+            entry, stored = self._live[index]
+            if stored == chat:  # else another process was faster
+                self._live[index] = (entry, chat)
+
+    def _refresh(self) -> None:
+        log = self._log.read() if isinstance(self._log, SqliteLog) else self._log
+        if len(log) == self._seen:
+            return
+        known = {entry.seq: (entry, chat) for entry, chat in self._live}
+        self._live = [
+            (entry, known[entry.seq][1])
+            if entry.seq in known and _same(known[entry.seq][0], entry)
+            else (entry, chat_of(entry))
+            for entry in log.entries
+        ]
+        self._seen = len(log)
+
+    def _sync(self, *, newest_only: bool = False) -> None:
+        self._refresh()
+        first = max(len(self._live) - 1, 0) if newest_only else 0
+        for index, (entry, chat) in enumerate(self._live[first:], start=first):
+            message, extra = entry_of(chat, index)
+            extra = with_note(extra, note_of(entry))
+            if message != entry.message or extra != dict(entry.extra):
+                self._edit(index, entry, message, extra)
+
+    def _edit(self, index: int, entry: StateDiff, message: Any, extra: dict[str, Any]) -> None:
+        chat = self._live[index][1]
+
+        def change(log: StateLog) -> None:
+            if log.entries[index : index + 1] == (entry,):
+                log.edit_message(index, message, extra=extra)
+
+        self._append(change)
+        self._live[index] = (self._live[index][0], chat)
+
+
+def _drop(log: StateLog, seq: int) -> None:
+    """Remove the message that has this number, if it is still there."""
+    for index, entry in enumerate(log.entries):
+        if entry.seq == seq:
+            log.remove_message(index)
+
+
+def _same(before: StateDiff, after: StateDiff) -> bool:
+    return before.message == after.message and before.extra == after.extra
+
+
+def _common(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> int:
+    """Length of the common beginning."""
+    count = 0
+    for before, after in zip(old, new, strict=False):
+        if before is not after and before != after:
+            break
+        count += 1
+    return count

@@ -1,0 +1,234 @@
+"""`StateDiffDBChatStore`: the chat store of `Memory`, as state diffs in memory or in SQLite."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, model_serializer
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+
+from cachefriendly.errors import RequestError
+from cachefriendly.state import SqliteLog, StateDiff, StateLog, session_names
+from cachefriendly_li import db_store_changes as changes
+from cachefriendly_li.chat_store_codec import chat_of, note_of
+
+__all__ = ["StateDiffDBChatStore", "StoredMessage"]
+
+_T = TypeVar("_T")
+
+_FILES_READ = 256
+"""Conversations of a file whose diffs are kept at hand; others are read again when asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A message, the number it keeps for good, and what is noted beside it."""
+
+    seq: int
+    chat: ChatMessage
+    note: Mapping[str, Any]
+
+
+class StateDiffDBChatStore(AsyncDBChatStore):
+    """`SQLAlchemyChatStore` on state diffs: a turn costs the bytes of its own messages.
+
+    In memory, or with ``path`` in an SQLite file that any number of processes may share; each
+    change is stored whole or not at all. Archiving, deleting and setting are diffs too, and `log`
+    reads every earlier point. Messages come back equal, as copies.
+
+    The methods are coroutines, as the contract has them; files are read and written in a thread.
+    Code without an event loop may use the same file through `StateDiffChatStore(path)`.
+
+    Raises:
+        StateError: by the methods: the file cannot be read or written.
+    """
+
+    path: str | None = Field(default=None, description="The SQLite file; None: in memory.")
+
+    _logs: OrderedDict[str, StateLog | SqliteLog] = PrivateAttr(default_factory=OrderedDict)
+    _lock: Any = PrivateAttr(default_factory=threading.RLock)
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        values: dict[str, Any] = {"path": None if path is None else str(path)}
+        super().__init__(**values)
+        if path is not None:
+            self.path = str(SqliteLog(path, "cachefriendly").path)  # refuses what cannot be used
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "StateDiffDBChatStore"
+
+    def log(self, key: str) -> StateLog:
+        """The diffs of a conversation so far; a copy."""
+        return self._read(key)
+
+    # -- the contract -------------------------------------------------------------------------
+
+    async def get_messages(
+        self,
+        key: str,
+        status: MessageStatus | None = MessageStatus.ACTIVE,
+        limit: int | None = None,
+        offset: int | None = None,
+    ) -> list[ChatMessage]:
+        first = offset or 0
+        stop = None if limit is None else first + limit
+        return await self._run(
+            lambda: [chat_of(entry) for entry in self._entries(key, status)[first:stop]]
+        )
+
+    async def count_messages(
+        self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE
+    ) -> int:
+        return await self._run(lambda: len(self._entries(key, status)))
+
+    async def add_message(
+        self, key: str, message: ChatMessage, status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
+        await self.add_messages(key, [message], status)
+
+    async def add_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
+        """All of them, or none when one cannot be stored."""
+        await self._write(key, lambda log: changes.add(log, messages, status))
+
+    async def set_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
+        """Replaces archived messages too; what the conversation already begins with is kept."""
+        await self._write(key, lambda log: changes.replace_all(log, messages, status))
+
+    async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
+        """By its place among all messages of the conversation, archived ones included."""
+        return await self._write(key, lambda log: changes.delete_at(log, idx))
+
+    async def delete_messages(self, key: str, status: MessageStatus | None = None) -> None:
+        await self._write(key, lambda log: changes.delete(log, status))
+
+    async def delete_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        return await self._write(key, lambda log: changes.take(log, n, log.remove_message))
+
+    async def archive_oldest_messages(self, key: str, n: int) -> list[ChatMessage]:
+        return await self._write(key, lambda log: changes.take(log, n, log.archive_message))
+
+    async def get_keys(self) -> list[str]:
+        return await self._run(self._names)
+
+    # -- what `Memory` needs beside it ----------------------------------------------------------
+
+    async def stored(self, key: str) -> list[StoredMessage]:
+        """The active messages with their numbers and notes."""
+        return await self._run(
+            lambda: [
+                StoredMessage(entry.seq, chat_of(entry), note_of(entry))
+                for entry in self._entries(key)
+            ]
+        )
+
+    async def note(self, key: str, seq: int, note: Mapping[str, Any]) -> None:
+        """Put ``note`` beside the active message ``seq``; nothing when it is gone."""
+        await self._write(key, lambda log: changes.note(log, seq, note))
+
+    async def edit(self, key: str, seq: int, chat: ChatMessage) -> None:
+        """Another text for the active message ``seq``, its note kept."""
+        await self._write(key, lambda log: changes.edit(log, seq, chat))
+
+    async def archive_until(self, key: str, seq: int) -> list[ChatMessage]:
+        """Archive the active messages up to number ``seq``; those that it archived itself.
+
+        Of two processes that do so at the same time, one archives and the other gets none.
+        """
+
+        def archive(log: StateLog) -> list[ChatMessage]:
+            due = sum(entry.seq <= seq for entry in log.entries)
+            return changes.take(log, due, log.archive_message)
+
+        return await self._write(key, archive)
+
+    # -- logs ---------------------------------------------------------------------------------
+
+    def _log(self, key: str) -> StateLog | SqliteLog:
+        with self._lock:
+            if key not in self._logs:
+                made = StateLog() if self.path is None else SqliteLog(self.path, key)
+                self._logs[key] = made
+                if self.path is not None and len(self._logs) > _FILES_READ:
+                    self._logs.popitem(last=False)
+            self._logs.move_to_end(key)
+            return self._logs[key]
+
+    def _read(self, key: str) -> StateLog:
+        if self.path is None and key not in self._logs:
+            return StateLog()
+        log = self._log(key)
+        return log.read() if isinstance(log, SqliteLog) else log.copy()
+
+    def _entries(
+        self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE
+    ) -> Sequence[StateDiff]:
+        log = self._read(key)
+        return changes.entries(log, status)
+
+    def _names(self) -> list[str]:
+        if self.path is not None:
+            return session_names(self.path)
+        return [key for key, log in self._logs.items() if log.entries or log.archived]  # type: ignore[union-attr]
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        return work() if self.path is None else await asyncio.to_thread(work)
+
+    async def _write(self, key: str, change: Callable[[StateLog], _T]) -> _T:
+        return await self._run(lambda: self._changed(key, change))
+
+    def _changed(self, key: str, change: Callable[[StateLog], _T]) -> _T:
+        done: list[_T] = []
+        log = self._log(key)
+        if isinstance(log, SqliteLog):
+            log.append(lambda longer: done.append(change(longer)))
+            return done[0]
+        with self._lock:
+            longer = log.copy()  # so that a change that fails half way leaves nothing behind
+            done.append(change(longer))
+            self._logs[key] = longer
+        return done[0]
+
+    # -- as JSON ------------------------------------------------------------------------------
+
+    @model_serializer(mode="plain")
+    def _dump(self) -> dict[str, Any]:
+        """A file by its path, in memory the diffs themselves."""
+        data: dict[str, Any] = {"class_name": self.class_name(), "path": self.path}
+        if self.path is None:
+            data["logs"] = {key: self.log(key).to_json_lines() for key in self._logs}
+        return data
+
+    def to_dict(self) -> dict[str, Any]:
+        return self.model_dump(mode="json")
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StateDiffDBChatStore:
+        """Inverse of `to_dict`.
+
+        Raises:
+            RequestError: the data was not written by this class, or a log is torn.
+        """
+        if data.get("class_name") != cls.class_name():
+            raise RequestError(f"not a {cls.class_name()}: class_name={data.get('class_name')!r}")
+        store = cls(data.get("path"))
+        for key, text in (data.get("logs") or {}).items():
+            store._logs[key] = StateLog.from_json_lines(text)
+        return store
+
+    def __reduce__(self) -> Any:
+        return type(self).from_dict, (self.to_dict(),)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> StateDiffDBChatStore:
+        return type(self).from_dict(self.to_dict())

@@ -1,0 +1,100 @@
+"""What memories count tokens with, and what of a memory no JSON can hold."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import llama_index.core
+from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
+from llama_index.core.llms.llm import LLM
+from llama_index.core.settings import Settings
+from llama_index.core.utils import get_tokenizer
+
+from cachefriendly_li.llm import CacheFriendlyLLM
+
+__all__ = ["LIVE_KEY", "Live", "MessageCounter", "Tokenizer", "is_default", "tokenizer_of"]
+
+Tokenizer = Callable[[str], list[Any]]
+
+LIVE_KEY: Final = "live"
+"""Where a stored memory names the `Live` it had."""
+
+
+def tokenizer_of(llm: LLM | None) -> Tokenizer:
+    """The engine's own tokenizer; without an engine what LlamaIndex counts with, by default."""
+    known = llm if llm is not None else Settings._llm
+    return known.tokenize if isinstance(known, CacheFriendlyLLM) else get_tokenizer()
+
+
+def is_default(tokenizer: Tokenizer) -> bool:
+    """Whether it is the one that stands in where nobody named another."""
+    return tokenizer is llama_index.core.global_tokenizer
+
+
+class MessageCounter:
+    """Tokens of messages: of their text and their calls. A text is counted once."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+        self._tokenizer: Tokenizer | None = None
+
+    def texts(self, texts: Sequence[str], tokenizer: Tokenizer) -> list[int]:
+        """One number for each text; another tokenizer than before counts all anew."""
+        if tokenizer != self._tokenizer:
+            self._known, self._tokenizer = {}, tokenizer
+        for text in texts:
+            if text not in self._known:
+                self._known[text] = len(tokenizer(text))
+        return [self._known[text] for text in texts]
+
+    def messages(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer) -> list[int]:
+        return self.texts([counted_text(message) for message in messages], tokenizer)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MessageCounter:
+        return MessageCounter()
+
+
+def counted_text(message: ChatMessage) -> str:
+    """Content and calls: agents store calls whose arguments are longer than any answer."""
+    calls = [
+        f"{block.tool_name} {json.dumps(block.tool_kwargs, default=str)}"
+        for block in message.blocks
+        if isinstance(block, ToolCallBlock)
+    ]
+    return "\n".join([message.content or "", *calls])
+
+
+@dataclass(eq=False)
+class Live:
+    """The objects of a memory that do not go through JSON.
+
+    LlamaIndex writes an agent's memory to JSON and reads it again before every further run of a
+    `Context`, in one process. The copy finds these again by ``name`` as long as somebody holds
+    them; in another process `use_llm` gives a memory new ones.
+    """
+
+    tokenizer: Tokenizer | None = None
+    llm: LLM | None = None
+    blocks: tuple[Any, ...] = ()
+    store: Any = None
+    name: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def __post_init__(self) -> None:
+        _LIVE[self.name] = self
+
+    @classmethod
+    def named(cls, name: object) -> Live:
+        """The one of this name, or an empty one."""
+        known = _LIVE.get(name) if isinstance(name, str) else None
+        return known or cls()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Live:
+        return self
+
+
+_LIVE: weakref.WeakValueDictionary[str, Live] = weakref.WeakValueDictionary()
