@@ -12,25 +12,43 @@ from typing import TYPE_CHECKING, Any
 from cachefriendly.errors import MissingExtra
 
 if TYPE_CHECKING:
+    from cachefriendly_li.agent import FunctionAgent
+    from cachefriendly_li.agent_workflow import AgentWorkflow
     from cachefriendly_li.anchors import AnchoredPrompt
     from cachefriendly_li.chat_engine import CacheFriendlyChatEngine, SimpleChatEngine
+    from cachefriendly_li.condense import CondensePlusContextChatEngine
+    from cachefriendly_li.context_engine import ContextChatEngine
+    from cachefriendly_li.index import as_chat_engine
     from cachefriendly_li.llm import CacheFriendlyLLM, HuggingFaceLLM
     from cachefriendly_li.memory import ChatMemoryBuffer
+    from cachefriendly_li.react_agent import ReActAgent
 
 __all__ = [
+    "AgentWorkflow",
     "AnchoredPrompt",
     "CacheFriendlyChatEngine",
     "CacheFriendlyLLM",
     "ChatMemoryBuffer",
+    "CondensePlusContextChatEngine",
+    "ContextChatEngine",
+    "FunctionAgent",
     "HuggingFaceLLM",
+    "ReActAgent",
     "SimpleChatEngine",
+    "as_chat_engine",
 ]
 
 _MODULES: dict[str, tuple[str, ...]] = {
+    "agent": ("FunctionAgent",),
+    "agent_workflow": ("AgentWorkflow",),
     "anchors": ("AnchoredPrompt",),
     "chat_engine": ("CacheFriendlyChatEngine", "SimpleChatEngine"),
+    "condense": ("CondensePlusContextChatEngine",),
+    "context_engine": ("ContextChatEngine",),
+    "index": ("as_chat_engine",),
     "llm": ("CacheFriendlyLLM", "HuggingFaceLLM"),
     "memory": ("ChatMemoryBuffer",),
+    "react_agent": ("ReActAgent",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 

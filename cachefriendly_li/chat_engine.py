@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, cast
 
-from llama_index.core.base.llms.types import ChatMessage, MessageRole
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.callbacks import trace_method
 from llama_index.core.chat_engine import SimpleChatEngine as StockSimpleChatEngine
 from llama_index.core.chat_engine.types import AgentChatResponse
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.settings import Settings
-from llama_index.core.types import Thread
 
+from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.chat_stream import LiveChatResponse
-from cachefriendly_li.memory import ChatMemoryBuffer
+from cachefriendly_li.memory import ChatMemoryBuffer, history_room
+from cachefriendly_li.nodes import as_sent, as_shown, user_message
 
 __all__ = ["CacheFriendlyChatEngine", "SimpleChatEngine"]
 
@@ -24,7 +24,8 @@ class SimpleChatEngine(StockSimpleChatEngine):
     """LlamaIndex's `SimpleChatEngine` with the same arguments.
 
     The system prompt or the prefix messages come first and never change, the history is appended
-    to, and replies enter it as they were generated, so a turn prefills the new message only.
+    to, and replies enter it as they were generated, so a turn prefills the new message only. A
+    turn that fails leaves nothing in memory.
     """
 
     @classmethod
@@ -41,7 +42,7 @@ class SimpleChatEngine(StockSimpleChatEngine):
         llm = llm or Settings.llm
         if memory is None and issubclass(memory_cls, ChatMemoryBuffer):
             memory = memory_cls.from_defaults(
-                chat_history=chat_history, llm=llm, token_limit=_history_room(llm)
+                chat_history=chat_history, llm=llm, token_limit=history_room(llm)
             )
         engine = super().from_defaults(
             chat_history=chat_history,
@@ -55,64 +56,58 @@ class SimpleChatEngine(StockSimpleChatEngine):
         return cast(SimpleChatEngine, engine)
 
     @trace_method("chat")
+    def chat(
+        self, message: str, chat_history: list[ChatMessage] | None = None
+    ) -> AgentChatResponse:
+        with self._turn(chat_history) as turn:
+            reply = self._llm.chat(turn.begin(user_message(message))).message
+            self._memory.put(reply)
+        return AgentChatResponse(response=str(reply.content))
+
+    @trace_method("chat")
     def stream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> LiveChatResponse:
-        messages = self._begin(message, chat_history)
-        response = LiveChatResponse(chat_stream=self._llm.stream_chat(messages))
-        thread = Thread(target=response.write_response_to_history, args=(self._memory,))
-        response.write_response_to_history_thread = thread
-        thread.start()
+        with self._turn(chat_history) as turn:
+            chunks = turn.watch(self._llm.stream_chat(turn.begin(user_message(message))))
+        response = LiveChatResponse(chat_stream=chunks)
+        response.start(self._memory)
         return response
 
     @trace_method("chat")
     async def achat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> AgentChatResponse:
-        reply = (await self._llm.achat(await self._abegin(message, chat_history))).message
-        await self._memory.aput(reply)
+        async with await self._aturn(chat_history) as turn:
+            reply = (await self._llm.achat(await turn.abegin(user_message(message)))).message
+            await self._memory.aput(reply)
         return AgentChatResponse(response=str(reply.content))
 
     @trace_method("chat")
     async def astream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> LiveChatResponse:
-        messages = await self._abegin(message, chat_history)
-        response = LiveChatResponse(achat_stream=await self._llm.astream_chat(messages))
-        response.awrite_response_to_history_task = asyncio.create_task(
-            response.awrite_response_to_history(self._memory)
-        )
+        async with await self._aturn(chat_history) as turn:
+            messages = await turn.abegin(user_message(message))
+            chunks = turn.awatch(await self._llm.astream_chat(messages))
+        response = LiveChatResponse(achat_stream=chunks)
+        response.astart(self._memory)
         return response
 
-    def _begin(self, message: str, history: list[ChatMessage] | None) -> list[ChatMessage]:
-        """Take the user's message into memory; returns what to send."""
-        if history is not None:
-            self._memory.set(history)
-        self._memory.put(ChatMessage(role=MessageRole.USER, content=message))
-        held = self._memory.get(initial_token_count=self._prefix_tokens())
-        return [*self._prefix_messages, *held]
+    @property
+    def chat_history(self) -> list[ChatMessage]:
+        return [as_shown(message) for message in self._memory.get_all()]
 
-    async def _abegin(self, message: str, history: list[ChatMessage] | None) -> list[ChatMessage]:
+    def _turn(self, history: list[ChatMessage] | None) -> MemoryTurn:
         if history is not None:
-            await self._memory.aset(history)
-        await self._memory.aput(ChatMessage(role=MessageRole.USER, content=message))
-        # Counting tokens takes time, and the first count loads the tokenizer with its model.
-        prefix = await asyncio.to_thread(self._prefix_tokens)
-        return [*self._prefix_messages, *await self._memory.aget(initial_token_count=prefix)]
+            self._memory.set([as_sent(message) for message in history])
+        return MemoryTurn(self._memory, self._prefix_messages)
 
-    def _prefix_tokens(self) -> int:
-        tokenizer = getattr(self._memory, "tokenizer_fn", None)
-        if tokenizer is None:
-            return 0
-        return len(tokenizer(" ".join(message.content or "" for message in self._prefix_messages)))
+    async def _aturn(self, history: list[ChatMessage] | None) -> MemoryTurn:
+        if history is not None:
+            await self._memory.aset([as_sent(message) for message in history])
+        return MemoryTurn(self._memory, self._prefix_messages)
 
 
 CacheFriendlyChatEngine = SimpleChatEngine
 """The name that says what it is for."""
-
-
-def _history_room(llm: LLM) -> int:
-    """Tokens of history that leave room for the reply and for what the template adds to turns."""
-    metadata = llm.metadata
-    ahead = metadata.context_window - max(256, metadata.num_output)
-    return max(1, min(ahead, metadata.context_window * 3 // 4))

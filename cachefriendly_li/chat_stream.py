@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import aclosing, closing
@@ -10,6 +11,7 @@ from typing import Any
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.chat_engine.types import StreamingAgentChatResponse
 from llama_index.core.memory import BaseMemory
+from llama_index.core.types import Thread
 
 __all__ = ["LiveChatResponse"]
 
@@ -23,6 +25,17 @@ class LiveChatResponse(StreamingAgentChatResponse):
     enters memory as it was generated. The stock ``response_gen`` polls in a busy loop, which
     slows the engine's thread down; here it sleeps until there is a token.
     """
+
+    def start(self, memory: BaseMemory) -> None:
+        """Begin to read the stream, in a thread that goes on when the reader leaves."""
+        thread = Thread(target=self.write_response_to_history, args=(memory,))
+        self.write_response_to_history_thread = thread
+        thread.start()
+
+    def astart(self, memory: BaseMemory) -> None:
+        self.awrite_response_to_history_task = asyncio.create_task(
+            self.awrite_response_to_history(memory)
+        )
 
     def write_response_to_history(
         self, memory: BaseMemory, on_stream_end_fn: Callable[[], Any] | None = None

@@ -1,0 +1,128 @@
+"""What a turn with retrieved nodes sends, and how many of them fit into one message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.callbacks import CallbackManager
+from llama_index.core.indices.prompt_helper import PromptHelper
+from llama_index.core.llms.llm import LLM
+from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
+from llama_index.core.settings import Settings
+from llama_index.core.utilities.token_counting import TokenCounter
+
+from cachefriendly_li.llm import CacheFriendlyLLM
+from cachefriendly_li.nodes import with_nodes
+
+__all__ = ["NodesPrompts"]
+
+# Kept free for the answer that a later part is to refine: LlamaIndex's number.
+_ANSWER_ROOM = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NodesPrompts:
+    """A chat engine's templates over its LLM, behind a ``prefix`` that never changes.
+
+    ``memory_limit``: tokens that the memory keeps to by itself, prefix included; None when it
+    does not. Such a memory makes room for the nodes of a turn; beside any other, nodes get what
+    the history leaves.
+    """
+
+    llm: LLM
+    callback_manager: CallbackManager
+    prefix: tuple[ChatMessage, ...]
+    context: BasePromptTemplate
+    refining: BasePromptTemplate
+    memory_limit: int | None
+
+    @property
+    def helper(self) -> PromptHelper:
+        """LlamaIndex's arithmetic of the context window, with the model's own tokenizer."""
+        given = Settings._prompt_helper
+        if given is not None:
+            return given
+        return PromptHelper.from_llm_metadata(self.llm.metadata, tokenizer=_tokenizer(self.llm))
+
+    def first(self, question: str, part: str) -> ChatMessage:
+        """The user's message over the first part of the nodes, or all of them."""
+        text = self.context.format(context_str=part, query_str=question)
+        return _asking(self.context, text, question)
+
+    def whole(self, question: str, texts: Sequence[str]) -> list[str] | None:
+        """The nodes as one part; None when history or window leave no room for that."""
+        if not self._makes_room:
+            return None
+        parts = self._packed([*self.prefix, self.first(question, "")], texts)
+        return parts if len(parts) == 1 else None
+
+    def split(
+        self, question: str, texts: Sequence[str], history: Sequence[ChatMessage]
+    ) -> list[str]:
+        """The nodes in as few parts as fit behind the history, of which memory may cut half.
+
+        Raises:
+            ValueError: the window has no room for any nodes.
+        """
+        before = [*self.prefix, self.first(question, "")]
+        if not self._makes_room:
+            return self._packed([*before, *history], texts)
+        room = self._room(before)
+        taken = TokenCounter(tokenizer=_tokenizer(self.llm)).estimate_tokens_in_messages([*history])
+        return self._packed(before, texts, limit=max(room - taken, room // 2))
+
+    def refine(
+        self, question: str, answer: str, before: Sequence[ChatMessage], rest: Sequence[str]
+    ) -> tuple[list[ChatMessage], list[str]]:
+        """The messages that refine an answer over the next part, and the parts left after it.
+
+        ``before`` is what stands before the user's message. A part that does not fit beside the
+        answer is split once more.
+        """
+        parts = self._packed([*before, self._again(question, "", answer)], rest[:1], padding=0)
+        asked = self._again(question, parts[0], answer)
+        return [*before, asked], [*parts[1:], *rest[1:]]
+
+    @property
+    def _makes_room(self) -> bool:
+        metadata = self.llm.metadata
+        limit = self.memory_limit
+        return limit is not None and limit <= metadata.context_window - max(metadata.num_output, 0)
+
+    def _again(self, question: str, part: str, answer: str) -> ChatMessage:
+        text = self.refining.format(context_msg=part, existing_answer=answer, query_str=question)
+        return _asking(self.refining, text, question)
+
+    def _room(self, messages: Sequence[ChatMessage]) -> int:
+        prompt = ChatPromptTemplate(message_templates=list(messages))
+        splitter = self.helper.get_text_splitter_given_prompt(
+            prompt, padding=_ANSWER_ROOM, llm=self.llm
+        )
+        return splitter.chunk_size
+
+    def _packed(
+        self,
+        messages: Sequence[ChatMessage],
+        texts: Sequence[str],
+        *,
+        padding: int = _ANSWER_ROOM,
+        limit: int | None = None,
+    ) -> list[str]:
+        helper = self.helper
+        if limit is not None:
+            helper = helper.model_copy(update={"chunk_size_limit": limit})
+        prompt = ChatPromptTemplate(message_templates=list(messages))
+        return helper.repack(prompt, texts, padding=padding, llm=self.llm) or [""]
+
+
+def _asking(template: BasePromptTemplate, text: str, question: str) -> ChatMessage:
+    """A template that does not say where the question goes has it behind the nodes."""
+    if "query_str" not in template.template_vars:
+        text = f"{text.strip()}\n\n{question}"
+    return with_nodes(question, text)
+
+
+def _tokenizer(llm: LLM) -> Callable[[str], list[int]] | None:
+    return llm.tokenize if isinstance(llm, CacheFriendlyLLM) else None
