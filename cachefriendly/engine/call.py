@@ -13,7 +13,7 @@ from cachefriendly.engine.channel import Channel, Submitted
 from cachefriendly.engine.reply import Reply
 from cachefriendly.errors import Cancelled
 from cachefriendly.events import ChatEvent, ChatResult
-from cachefriendly.rows import RowEvent
+from cachefriendly.rows import RowDone, RowEvent
 
 __all__ = ["Call", "Deadline"]
 
@@ -63,6 +63,7 @@ class Call:
         self._owner = owner
         self._deadline = deadline
         self._failure: BaseException | None = None
+        self._ending = False  # a thread records the whole reply, whoever still waits for it
 
     def __iter__(self) -> Generator[ChatEvent]:
         try:
@@ -74,7 +75,7 @@ class Call:
     async def __aiter__(self) -> AsyncGenerator[ChatEvent]:
         try:
             while self._reply.result is None:
-                for event in self._events(await self._anext()):
+                for event in await self._aevents(await self._anext()):
                     yield event
         finally:
             self._leave()
@@ -98,7 +99,7 @@ class Call:
         """Like `result`, without blocking the event loop."""
         try:
             while (result := self._reply.result) is None:
-                self._events(await self._anext())
+                await self._aevents(await self._anext())
         finally:
             self._leave()
         return result
@@ -155,9 +156,20 @@ class Call:
     def _events(self, event: RowEvent) -> list[ChatEvent]:
         return list(self._reply.events(event))
 
+    async def _aevents(self, event: RowEvent) -> list[ChatEvent]:
+        """In the loop's thread what takes microseconds; a reply's end grows with the history."""
+        if not isinstance(event, RowDone):
+            return self._events(event)
+        self._ending = True
+        try:
+            return await asyncio.to_thread(self._events, event)
+        except BaseException as error:
+            self._failure = error
+            raise
+
     def _leave(self) -> None:
         """The consumer is done, perhaps early: what it was shown is what history will show."""
-        if self._reply.result is None:
+        if self._reply.result is None and not self._ending:
             self._failure = self._failure or Cancelled("the call was cancelled before it finished")
             self._stop()
             self._reply.abandon()
