@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +12,7 @@ from langchain_core.messages import AIMessage, BaseMessage, SystemMessage
 from langchain_core.runnables.config import ensure_config, run_in_executor
 from langchain_core.tools import BaseTool
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.errors import ConfigError, MissingExtra
 from cachefriendly_lc.chat_model import ChatCacheFriendly
 from cachefriendly_lc.listener import listening
@@ -91,8 +90,7 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         self._known = KnownTurns()
         self._guard = PrefixGuard()
         self._told: set[str] = set()
-        self._lock = threading.Lock()
-        self._turns: OrderedDict[str, Turn] = OrderedDict()
+        self._turns: BoundedMap[str, Turn] = BoundedMap(_TURNS_KEPT)
 
     def findings(self) -> tuple[Finding, ...]:
         """Why calls of this agent lost tokens that were held, oldest first, the last 1,000."""
@@ -216,17 +214,13 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         if name is None or not turn.open_calls:
             turn.cancel_all_but()
             return
-        with self._lock:
-            self._turns[name] = turn
-            old = self._turns.popitem(last=False)[1] if len(self._turns) > _TURNS_KEPT else None
-        if old is not None:
+        if (old := self._turns.put(name, turn)) is not None:
             old.cancel_all_but()
 
     def _turn_of(self, messages: Sequence[BaseMessage], *, over: bool = False) -> Turn | None:
         """The turn that the newest reply belongs to. ``over``: its tools have had their time."""
         name = _name(messages) or ""
-        with self._lock:
-            turn = self._turns.pop(name, None) if over else self._turns.get(name)
+        turn = self._turns.pop(name) if over else self._turns.get(name)
         if turn is not None and over:
             turn.cancel_all_but()
         return turn

@@ -8,11 +8,10 @@ exact ids it had here.
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NotRequired
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.errors import CacheFriendlyError
 from cachefriendly_lc.delta import TurnsChannel
 
@@ -42,8 +41,7 @@ class KnownTurns:
     """Which turns this process has seen: those need neither be imported nor exported again."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[tuple[str, str], None] = OrderedDict()
-        self._lock = threading.Lock()
+        self._known: BoundedMap[tuple[str, str], bool] = BoundedMap(_HANDLES_KEPT)
 
     def take(self, call: PreparedCall, stored: Mapping[str, str]) -> None:
         """Import a thread's turns if the call's messages carry a handle that is new here."""
@@ -69,14 +67,11 @@ class KnownTurns:
         return turns
 
     def _new(self, namespace: str, handles: Iterable[str]) -> bool:
-        with self._lock:
-            return any((namespace, handle) not in self._known for handle in handles)
+        return any((namespace, handle) not in self._known for handle in handles)
 
     def _add(self, namespace: str, handles: Iterable[str]) -> None:
-        with self._lock:
-            self._known.update(((namespace, handle), None) for handle in handles)
-            while len(self._known) > _HANDLES_KEPT:
-                self._known.popitem(last=False)
+        for handle in handles:
+            self._known.put((namespace, handle), True)
 
 
 def _exported(call: PreparedCall, handle: str) -> str | None:

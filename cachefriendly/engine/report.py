@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.engine.losses import losses_of
 from cachefriendly.events import CacheReport, ChatResult, FinishReason
 from cachefriendly.messages import Message
@@ -50,10 +51,10 @@ class ReplyRecorder:
         self._reports: deque[CacheReport] = deque(maxlen=kept)
         self._reuse = reuse
         self._totals = Totals()
-        self._ahead: dict[tuple[str, str | None], int] = {}
-        self._makers: dict[str, Maker] = {}  # by handle of a call
-        self._heads: dict[str, ChatRequest] = {}  # by handle of a call, without conversations
-        self._forgot = False  # so many calls that some of their makers are not known any more
+        self._ahead: BoundedMap[tuple[str, str | None], int] = BoundedMap(SESSIONS_AHEAD)
+        self._makers: BoundedMap[str, Maker] = BoundedMap(HANDLES_KEPT)  # by handle of a call
+        # By handle of a call, without conversations.
+        self._heads: BoundedMap[str, ChatRequest] = BoundedMap(HEADS_KEPT)
         self._lock = threading.Lock()
 
     @property
@@ -81,12 +82,12 @@ class ReplyRecorder:
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
             handle = prompts.commit(built, output, message)
             message = replace(message, handle=handle)
-            self._made_by(handle, done.maker)
+            self._makers.put(handle, done.maker)
             self._begun_with(handle, request)
             return ChatResult(message, _reason(done, message), report, built.ids, output)
 
         def leave(ids: tuple[int, ...], parsed: ParsedReply, maker: Maker) -> None:
-            self._made_by(prompts.commit(built, ids, _message(parsed)), maker)
+            self._makers.put(prompts.commit(built, ids, _message(parsed)), maker)
 
         return finish, leave
 
@@ -105,45 +106,26 @@ class ReplyRecorder:
 
     def _remember(self, session: tuple[str, str | None], tokens: int) -> None:
         """Credit a prefill to the session's next call; without a session nobody knows whose."""
-        if session[1] is None:
-            return
-        self._ahead[session] = self._ahead.pop(session, 0) + tokens
-        if len(self._ahead) > SESSIONS_AHEAD:
-            del self._ahead[next(iter(self._ahead))]
-
-    def _made_by(self, handle: str, maker: Maker) -> None:
-        with self._lock:
-            self._makers.pop(handle, None)
-            self._makers[handle] = maker
-            if len(self._makers) > HANDLES_KEPT:
-                del self._makers[next(iter(self._makers))]
-                self._forgot = True
+        if session[1] is not None:
+            self._ahead.put(session, (self._ahead.get(session) or 0) + tokens)
 
     def head_of(self, handle: str) -> ChatRequest | None:
         """The request behind a reply, with no messages but the system messages it begins with."""
-        with self._lock:
-            return self._heads.get(handle)
+        return self._heads.get(handle)
 
     def forget(self, namespace: str) -> None:
         """Drop what is kept of a namespace's requests."""
-        with self._lock:
-            self._heads = {h: r for h, r in self._heads.items() if r.namespace != namespace}
+        self._heads.drop(lambda handle, head: head.namespace == namespace)
 
     def _begun_with(self, handle: str, request: ChatRequest) -> None:
         system = takewhile(lambda message: message.role == "system", request.messages)
-        head = replace(request, messages=tuple(system))
-        with self._lock:
-            self._heads.pop(handle, None)
-            self._heads[handle] = head
-            if len(self._heads) > HEADS_KEPT:
-                del self._heads[next(iter(self._heads))]
+        self._heads.put(handle, replace(request, messages=tuple(system)))
 
     def _maker_of(self, parent: Record | None, now: Maker) -> Maker | None:
         """Who made the keys of a recorded call; None for one that this engine never ran."""
         if parent is None:
             return None
-        with self._lock:
-            return self._makers.get(parent.handle, now if self._forgot else None)
+        return self._makers.get(parent.handle) or (now if self._makers.forgot else None)
 
     def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
         return CacheReport(
@@ -166,7 +148,7 @@ class ReplyRecorder:
 
     def _count(self, report: CacheReport, session: tuple[str, str | None]) -> CacheReport:
         with self._lock:
-            ahead = self._ahead.pop(session, 0)
+            ahead = self._ahead.pop(session) or 0
             report = replace(report, background_prefilled_tokens=ahead)
             self._reports.append(report)
             self._totals.calls += 1

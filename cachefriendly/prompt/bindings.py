@@ -13,11 +13,10 @@ another conversation, and another user's values must never stand in it.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.messages import Message, message_digest
 from cachefriendly.prompt.chain import Link, links_of
 from cachefriendly.prompt.digests import digest_of
@@ -95,8 +94,7 @@ class Binder:
 
     def __init__(self, transcript: Transcript) -> None:
         self._transcript = transcript
-        self._lock = threading.Lock()
-        self._log: OrderedDict[tuple[str, str, bytes], Mapping[str, str]] = OrderedDict()
+        self._log: BoundedMap[tuple[str, str, bytes], Mapping[str, str]] = BoundedMap(_LOG_TURNS)
 
     def bind(self, request: ChatRequest, announced: Mapping[str, str] | None = None) -> BoundTalk:
         """The conversation of a request with its blocks. Remembers nothing.
@@ -135,7 +133,7 @@ class Binder:
         held = self._of_replies(request.namespace, replies)
         begins = current is not None and not replies and not walk.said
         if held is None and request.session is not None and not begins:
-            held = self._logged(request.namespace, request.session, place)
+            held = self._log.get((request.namespace, request.session, place))
         if current is None:
             return Bound(held or {}, place)
         current = {**current, **withdrawn(walk.said, current)}
@@ -153,25 +151,13 @@ class Binder:
                 told = record.bound
         return told
 
-    def _logged(self, namespace: str, session: str, place: bytes) -> Mapping[str, str] | None:
-        with self._lock:
-            return self._log.get((namespace, session, place))
-
     def remember(self, namespace: str, session: str | None, bound: Bound) -> None:
         """Log what a finished call was told; without a session nobody could tell whose it was."""
-        if session is None:
-            return
-        key = (namespace, session, bound.place)
-        with self._lock:
-            self._log[key] = bound.values
-            self._log.move_to_end(key)
-            if len(self._log) > _LOG_TURNS:
-                self._log.popitem(last=False)
+        if session is not None:
+            self._log.put((namespace, session, bound.place), bound.values)
 
     def forget(self, namespace: str) -> None:
-        with self._lock:
-            for key in [key for key in self._log if key[0] == namespace]:
-                del self._log[key]
+        self._log.drop(lambda key, values: key[0] == namespace)
 
 
 class _Walk:

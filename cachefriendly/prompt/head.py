@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import datetime
 from itertools import takewhile
 from typing import TypeAlias
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.errors import TemplateError
 from cachefriendly.messages import Message
 from cachefriendly.prompt.inputs import InputDigests
@@ -24,8 +24,7 @@ class PrefixLengths:
     """Computed once for equal system messages, tools and template arguments. Thread safe."""
 
     def __init__(self) -> None:
-        self._lengths: dict[_Key, int] = {}
-        self._lock = threading.Lock()
+        self._lengths: BoundedMap[_Key, int] = BoundedMap(_KEPT)
 
     def of(self, rendering: Rendering, messages: Sequence[Message], inputs: InputDigests) -> int:
         """The length for a request whose ``messages`` are disguised; 0: it cannot be told."""
@@ -34,10 +33,7 @@ class PrefixLengths:
         length = self._lengths.get(key)
         if length is None:
             length = _length(rendering, messages)
-            with self._lock:
-                self._lengths[key] = length
-                if len(self._lengths) > _KEPT:
-                    del self._lengths[next(iter(self._lengths))]
+            self._lengths.put(key, length)
         return length
 
 

@@ -6,12 +6,11 @@ messages, so that it is the same in every process and at every call.
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
+from cachefriendly.bounded import BoundedMap
 from cachefriendly.errors import CacheFriendlyError
 from cachefriendly.messages import Message, ToolCall, canonical_json
 from cachefriendly.prompt.chain import Link
@@ -35,8 +34,7 @@ class MessageLengths:
         self._count = count
         self._measure = measure
         self._known_frame: _Frame | None = None
-        self._memo: OrderedDict[tuple[bytes, str | None], int] = OrderedDict()
-        self._lock = threading.Lock()
+        self._memo: BoundedMap[tuple[bytes, str | None], int] = BoundedMap(_MEMO_ENTRIES)
 
     def of(self, links: Sequence[Link]) -> list[int]:
         """Tokens of each message with the markers around it."""
@@ -44,15 +42,10 @@ class MessageLengths:
 
     def _of(self, link: Link) -> int:
         key = (link.digest, link.message.reasoning)
-        with self._lock:
-            if (known := self._memo.get(key)) is not None:
-                self._memo.move_to_end(key)
-                return known
-        length = self._estimate(link.message)
-        with self._lock:
-            self._memo[key] = length
-            if len(self._memo) > _MEMO_ENTRIES:
-                self._memo.popitem(last=False)
+        length = self._memo.get(key)
+        if length is None:
+            length = self._estimate(link.message)
+            self._memo.put(key, length)
         return length
 
     def _estimate(self, message: Message) -> int:
