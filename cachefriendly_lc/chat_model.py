@@ -29,7 +29,7 @@ from cachefriendly_lc.convert import (
 )
 from cachefriendly_lc.errors import as_langchain
 from cachefriendly_lc.profile import profile_of
-from cachefriendly_lc.scope import current_scope
+from cachefriendly_lc.scope import current_namespace, current_scope
 from cachefriendly_lc.settings import (
     TRACING_OPTIONS,
     check_call,
@@ -234,9 +234,9 @@ class ChatCacheFriendly(ScopedChatModel):
         )
 
     def _namespace(self, options: Mapping[str, Any]) -> str:
-        """The call's, else the config's, else the model's; an empty one is an answer, too."""
-        call, config = options.get("cache_namespace"), current_scope().namespace
-        return str(first_given(call, config, self.cache_namespace))
+        """The call's, else the config's, else the model's."""
+        call = options.get("cache_namespace")
+        return current_namespace(self.cache_namespace) if call is None else str(call)
 
     # The call forms of BaseChatModel
 

@@ -14,7 +14,7 @@ from cachefriendly.errors import ConfigError
 from cachefriendly.messages import Message
 from cachefriendly.state import SqliteLog, StateLog
 from cachefriendly_lc.convert import message_from_langchain, message_to_langchain
-from cachefriendly_lc.scope import current_scope
+from cachefriendly_lc.scope import current_namespace
 
 if TYPE_CHECKING:
     from cachefriendly_lc.chat_model import ChatCacheFriendly
@@ -143,10 +143,7 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         return [message_to_langchain(message) for message in messages]
 
     def _namespace(self) -> str:
-        given = current_scope().namespace
-        if given is not None or self._model is None:
-            return given or ""
-        return self._model.cache_namespace
+        return current_namespace(self._model.cache_namespace if self._model else "")
 
     def to_json_lines(self) -> str:
         return self.log.to_json_lines()

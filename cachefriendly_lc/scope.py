@@ -19,7 +19,15 @@ from langchain_core.runnables.config import ensure_config
 
 from cachefriendly.errors import RequestError
 
-__all__ = ["CallScope", "aiterate_in", "current_scope", "entered", "iterate_in", "scope_of"]
+__all__ = [
+    "CallScope",
+    "aiterate_in",
+    "current_namespace",
+    "current_scope",
+    "entered",
+    "iterate_in",
+    "scope_of",
+]
 
 _T = TypeVar("_T")
 
@@ -61,6 +69,12 @@ def current_scope() -> CallScope:
     return _SCOPE.get() or scope_of(None)
 
 
+def current_namespace(model: str) -> str:
+    """The config's, else that of the model; an empty one is an answer, too."""
+    given = current_scope().namespace
+    return model if given is None else given
+
+
 @contextmanager
 def entered(scope: CallScope) -> Iterator[None]:
     token = _SCOPE.set(scope)
@@ -72,13 +86,13 @@ def entered(scope: CallScope) -> Iterator[None]:
 
 def iterate_in(scope: CallScope, items: Iterator[_T]) -> Iterator[_T]:
     """Iterate with the scope set around each step only, so that it never leaks to the caller."""
-    done = object()
     while True:
         with entered(scope):
-            item = next(items, done)
-        if item is done:
-            return
-        yield item  # type: ignore[misc]
+            try:
+                item = next(items)
+            except StopIteration:
+                return
+        yield item
 
 
 async def aiterate_in(scope: CallScope, items: AsyncIterator[_T]) -> AsyncIterator[_T]:

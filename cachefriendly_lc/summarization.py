@@ -8,45 +8,31 @@ whose keys are held, so that only the instruction is new. The conversation stays
 from __future__ import annotations
 
 import logging
-import threading
-from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from itertools import takewhile
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from langchain_core.messages import (
-    AIMessage,
-    AnyMessage,
-    BaseMessage,
-    HumanMessage,
-    SystemMessage,
-)
+from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 
 from cachefriendly.errors import ContextOverflow, MissingExtra
-from cachefriendly.events import Finished
-from cachefriendly.messages import HANDLE_KEY
 from cachefriendly.openai_forms import tool_to_openai
 from cachefriendly_lc.chat_model import ChatCacheFriendly
 from cachefriendly_lc.convert import message_to_langchain
-from cachefriendly_lc.listener import listening
+from cachefriendly_lc.middleware_turn import handle_of
+from cachefriendly_lc.scope import current_namespace
 
 try:
     from langchain.agents import middleware as stock
-    from langchain.agents.middleware import ModelRequest, ModelResponse, summarization
+    from langchain.agents.middleware import summarization
 except ImportError as error:
     raise MissingExtra("langchain", "agents") from error
 
 if TYPE_CHECKING:
-    from cachefriendly.events import ChatEvent
-    from cachefriendly.messages import Message
-    from cachefriendly_lc.calls import PreparedCall
+    from cachefriendly.request import ChatRequest
 
 __all__ = ["INSTRUCTION", "SummarizationMiddleware"]
 
 log = logging.getLogger(__name__)
 
-_CALLS_KEPT = 1000
 _ABOVE = "(the conversation above)"
 
 INSTRUCTION = """\
@@ -55,25 +41,6 @@ what the work needs to go on: what I want, what was decided and why, what was ma
 (with names and places), what is still to be done. Do not repeat what is done. Answer with the \
 summary alone, and call no tool."""
 """What the model is asked in place of LangChain's default prompt, which speaks of a copy."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Head:
-    """What an agent's call consists of beside its conversation."""
-
-    system: tuple[SystemMessage, ...]
-    options: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, call: PreparedCall) -> _Head:
-        request = call.request
-        system = takewhile(lambda message: message.role == "system", request.messages)
-        options: dict[str, Any] = {"template_arguments": dict(request.template_arguments)}
-        if request.tools:
-            # Part of the prompt, so they stay; but none may be called.
-            tools = [tool_to_openai(tool) for tool in request.tools]
-            options |= {"tools": tools, "tool_choice": "none"}
-        return cls(tuple(_system_message(message) for message in system), options)
 
 
 class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
@@ -85,27 +52,6 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
     reads nothing again. A ``summary_prompt`` of your own is the instruction, with "(the
     conversation above)" for ``{messages}``.
     """
-
-    def __init__(self, model: Any, **options: Any) -> None:
-        super().__init__(model, **options)
-        self._heads: OrderedDict[str, _Head] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def wrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], ModelResponse[Any]],
-    ) -> ModelResponse[Any]:
-        with listening(_Ear(self._remember)):
-            return handler(request)
-
-    async def awrap_model_call(
-        self,
-        request: ModelRequest[Any],
-        handler: Callable[[ModelRequest[Any]], Awaitable[ModelResponse[Any]]],
-    ) -> ModelResponse[Any]:
-        with listening(_Ear(self._remember)):
-            return await handler(request)
 
     def _create_summary(self, messages_to_summarize: list[AnyMessage]) -> str:
         asked = self._fork(messages_to_summarize)
@@ -133,12 +79,6 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
         """The model with LangChain's retries, where this version of it has them."""
         return getattr(self, "_summary_model", self.model)
 
-    def _remember(self, handle: str, call: PreparedCall) -> None:
-        with self._lock:
-            self._heads[handle] = _Head.of(call)
-            if len(self._heads) > _CALLS_KEPT:
-                self._heads.popitem(last=False)
-
     def _fork(
         self, messages: list[AnyMessage]
     ) -> tuple[list[BaseMessage], Mapping[str, Any]] | None:
@@ -146,7 +86,7 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
         writer = getattr(self, "_summary_chat_model", self.model)
         if getattr(self, "summarizer", None) is not None:
             return None
-        head = self._head_of(messages) if isinstance(writer, ChatCacheFriendly) else None
+        head = _head_of(messages, writer) if isinstance(writer, ChatCacheFriendly) else None
         if head is None:
             return None
         prompt = self.summary_prompt
@@ -154,34 +94,29 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
             text = INSTRUCTION
         else:
             text = prompt.format(messages=_ABOVE).rstrip()
-        return [*head.system, *messages, HumanMessage(text)], head.options
-
-    def _head_of(self, messages: list[AnyMessage]) -> _Head | None:
-        """Of the newest call in a history that was made here."""
-        replies = (message for message in reversed(messages) if isinstance(message, AIMessage))
-        handles = (str(reply.response_metadata.get(HANDLE_KEY)) for reply in replies)
-        with self._lock:
-            return next((self._heads[h] for h in handles if h in self._heads), None)
+        system = map(message_to_langchain, head.messages)
+        return [*system, *messages, HumanMessage(text)], _options(head)
 
 
-class _Ear:
-    """Remembers which call made which reply."""
+def _head_of(messages: list[AnyMessage], writer: ChatCacheFriendly) -> ChatRequest | None:
+    """How the newest call in a history began that the writer's engine made in this namespace.
 
-    def __init__(self, remember: Callable[[str, PreparedCall], None]) -> None:
-        self._remember = remember
-
-    def asks(self, call: PreparedCall) -> PreparedCall:
-        return call
-
-    def hears(self, call: PreparedCall, event: ChatEvent) -> None:
-        if isinstance(event, Finished) and event.result.message.handle is not None:
-            self._remember(event.result.message.handle, call)
+    A handle is a hint from outside: another tenant's must not bring its system prompt here.
+    """
+    namespace = current_namespace(writer.cache_namespace)
+    handles = (handle_of([m]) for m in reversed(messages) if isinstance(m, AIMessage))
+    heads = (writer.engine.head_of(handle) for handle in handles if handle is not None)
+    return next((head for head in heads if head and head.namespace == namespace), None)
 
 
-def _system_message(message: Message) -> SystemMessage:
-    converted = message_to_langchain(message)
-    assert isinstance(converted, SystemMessage)
-    return converted
+def _options(head: ChatRequest) -> dict[str, Any]:
+    """What the prompt of an agent's call has beside its messages."""
+    options: dict[str, Any] = {"template_arguments": dict(head.template_arguments)}
+    if head.tools:
+        # Part of the prompt, so they stay; but none may be called.
+        tools = [tool_to_openai(tool) for tool in head.tools]
+        options |= {"tools": tools, "tool_choice": "none"}
+    return options
 
 
 def _config() -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from langchain.agents import create_agent
 from langchain.agents import middleware as stock
-from langchain_core.messages import AIMessage, HumanMessage
+from langchain_core.messages import AIMessage, HumanMessage, SystemMessage
 from langgraph.checkpoint.memory import InMemorySaver
 
 from cachefriendly import ChatRequest, Engine
@@ -113,6 +113,14 @@ async def test_the_conversation_itself_stays_held(engine: Engine, form: str) -> 
     assert before is not None
     assert after is not None
     assert after.reused_tokens >= before.prompt_tokens + before.generated_tokens - 1
+
+
+def test_a_handle_of_another_namespace_brings_nothing_of_it_here() -> None:
+    engine: Any = ScriptedEngine(Message("assistant", "Hi.", handle="cf1:0:1"), "Sum.")
+    theirs = ChatCacheFriendly(engine=engine, cache_namespace="tenant")
+    reply = theirs.invoke([SystemMessage("A secret."), HumanMessage("Hello")])
+    asked_with(engine, messages=[HumanMessage("Hello"), reply])
+    assert [m.role for m in engine.requests[-1].messages] == ["user"]
 
 
 async def test_langchains_own_middleware_keeps_working(engine: Engine) -> None:
