@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     from cachefriendly_li.chat_engine import CacheFriendlyChatEngine, SimpleChatEngine
     from cachefriendly_li.condense import CondensePlusContextChatEngine
     from cachefriendly_li.context_engine import ContextChatEngine
+    from cachefriendly_li.db_store import StateDiffDBChatStore
     from cachefriendly_li.index import as_chat_engine
     from cachefriendly_li.llm import CacheFriendlyLLM, HuggingFaceLLM
     from cachefriendly_li.memory import ChatMemoryBuffer
+    from cachefriendly_li.memory_database import Memory
+    from cachefriendly_li.memory_summary import ChatSummaryMemoryBuffer
     from cachefriendly_li.react_agent import ReActAgent
 
 __all__ = [
@@ -29,12 +32,15 @@ __all__ = [
     "CacheFriendlyChatEngine",
     "CacheFriendlyLLM",
     "ChatMemoryBuffer",
+    "ChatSummaryMemoryBuffer",
     "CondensePlusContextChatEngine",
     "ContextChatEngine",
     "FunctionAgent",
     "HuggingFaceLLM",
+    "Memory",
     "ReActAgent",
     "SimpleChatEngine",
+    "StateDiffDBChatStore",
     "as_chat_engine",
 ]
 
@@ -45,9 +51,12 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "chat_engine": ("CacheFriendlyChatEngine", "SimpleChatEngine"),
     "condense": ("CondensePlusContextChatEngine",),
     "context_engine": ("ContextChatEngine",),
+    "db_store": ("StateDiffDBChatStore",),
     "index": ("as_chat_engine",),
     "llm": ("CacheFriendlyLLM", "HuggingFaceLLM"),
     "memory": ("ChatMemoryBuffer",),
+    "memory_database": ("Memory",),
+    "memory_summary": ("ChatSummaryMemoryBuffer",),
     "react_agent": ("ReActAgent",),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}

@@ -36,12 +36,18 @@ class StoredMessage:
     note: Mapping[str, Any]
 
 
+_TABLE = "llama_index_memory"
+_APART = "\x1f"
+"""Between the name of another table and a key, in the name of a session."""
+
+
 class StateDiffDBChatStore(AsyncDBChatStore):
     """`SQLAlchemyChatStore` on state diffs: a turn costs the bytes of its own messages.
 
     In memory, or with ``path`` in an SQLite file that any number of processes may share; each
-    change is stored whole or not at all. Archiving, deleting and setting are diffs too, and `log`
-    reads every earlier point. Messages come back equal, as copies.
+    change is stored whole or not at all. One ``table_name`` knows nothing of the conversations of
+    another; with the default one the file's sessions are the keys. Archiving, deleting and setting
+    are diffs too, and `log` reads every earlier point. Messages come back equal, as copies.
 
     The methods are coroutines, as the contract has them; files are read and written in a thread.
     Code without an event loop may use the same file through `StateDiffChatStore(path)`.
@@ -51,12 +57,16 @@ class StateDiffDBChatStore(AsyncDBChatStore):
     """
 
     path: str | None = Field(default=None, description="The SQLite file; None: in memory.")
+    table_name: str = Field(default=_TABLE, description="Conversations of another are apart.")
 
     _logs: OrderedDict[str, StateLog | SqliteLog] = PrivateAttr(default_factory=OrderedDict)
     _lock: Any = PrivateAttr(default_factory=threading.RLock)
 
-    def __init__(self, path: str | Path | None = None) -> None:
-        values: dict[str, Any] = {"path": None if path is None else str(path)}
+    def __init__(self, path: str | Path | None = None, *, table_name: str = _TABLE) -> None:
+        values: dict[str, Any] = {
+            "path": None if path is None else str(path),
+            "table_name": table_name,
+        }
         super().__init__(**values)
         if path is not None:
             self.path = str(SqliteLog(path, "cachefriendly").path)  # refuses what cannot be used
@@ -158,7 +168,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
     def _log(self, key: str) -> StateLog | SqliteLog:
         with self._lock:
             if key not in self._logs:
-                made = StateLog() if self.path is None else SqliteLog(self.path, key)
+                made = StateLog() if self.path is None else SqliteLog(self.path, self._session(key))
                 self._logs[key] = made
                 if self.path is not None and len(self._logs) > _FILES_READ:
                     self._logs.popitem(last=False)
@@ -177,10 +187,15 @@ class StateDiffDBChatStore(AsyncDBChatStore):
         log = self._read(key)
         return changes.entries(log, status)
 
+    def _session(self, key: str) -> str:
+        return key if self.table_name == _TABLE else f"{self.table_name}{_APART}{key}"
+
     def _names(self) -> list[str]:
-        if self.path is not None:
-            return session_names(self.path)
-        return [key for key, log in self._logs.items() if log.entries or log.archived]  # type: ignore[union-attr]
+        if self.path is None:
+            return [key for key in self._logs if self._entries(key, None)]
+        mine = self._session("")
+        names = [name for name in session_names(self.path) if name.startswith(mine)]
+        return [key for key in (name.removeprefix(mine) for name in names) if _APART not in key]
 
     async def _run(self, work: Callable[[], _T]) -> _T:
         return work() if self.path is None else await asyncio.to_thread(work)
@@ -202,16 +217,17 @@ class StateDiffDBChatStore(AsyncDBChatStore):
 
     # -- as JSON ------------------------------------------------------------------------------
 
+    def to_dict(self, *, only: str | None = None) -> dict[str, Any]:
+        """A file by its path, in memory the diffs themselves; ``only`` those of one key."""
+        data = {"class_name": self.class_name(), "path": self.path, "table_name": self.table_name}
+        if self.path is not None:
+            return data
+        keys = list(self._logs) if only is None else [only]
+        return {**data, "logs": {key: self._read(key).to_json_lines() for key in keys}}
+
     @model_serializer(mode="plain")
     def _dump(self) -> dict[str, Any]:
-        """A file by its path, in memory the diffs themselves."""
-        data: dict[str, Any] = {"class_name": self.class_name(), "path": self.path}
-        if self.path is None:
-            data["logs"] = {key: self.log(key).to_json_lines() for key in self._logs}
-        return data
-
-    def to_dict(self) -> dict[str, Any]:
-        return self.model_dump(mode="json")
+        return self.to_dict()
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StateDiffDBChatStore:
@@ -222,7 +238,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
         """
         if data.get("class_name") != cls.class_name():
             raise RequestError(f"not a {cls.class_name()}: class_name={data.get('class_name')!r}")
-        store = cls(data.get("path"))
+        store = cls(data.get("path"), table_name=data.get("table_name", _TABLE))
         for key, text in (data.get("logs") or {}).items():
             store._logs[key] = StateLog.from_json_lines(text)
         return store

@@ -10,14 +10,22 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import llama_index.core
-from llama_index.core.base.llms.types import ChatMessage, ToolCallBlock
+from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock, ToolCallBlock
 from llama_index.core.llms.llm import LLM
 from llama_index.core.settings import Settings
 from llama_index.core.utils import get_tokenizer
 
 from cachefriendly_li.llm import CacheFriendlyLLM
 
-__all__ = ["LIVE_KEY", "Live", "MessageCounter", "Tokenizer", "is_default", "tokenizer_of"]
+__all__ = [
+    "LIVE_KEY",
+    "Live",
+    "MessageCounter",
+    "Tokenizer",
+    "counted_text",
+    "is_default",
+    "tokenizer_of",
+]
 
 Tokenizer = Callable[[str], list[Any]]
 
@@ -60,13 +68,15 @@ class MessageCounter:
 
 
 def counted_text(message: ChatMessage) -> str:
-    """Content and calls: agents store calls whose arguments are longer than any answer."""
-    calls = [
-        f"{block.tool_name} {json.dumps(block.tool_kwargs, default=str)}"
-        for block in message.blocks
-        if isinstance(block, ToolCallBlock)
-    ]
-    return "\n".join([message.content or "", *calls])
+    """What of a message stands in a prompt: thoughts, content, and calls, which may be longer
+    than any answer. Not its additional_kwargs."""
+    parts = [message.content or ""]
+    for block in message.blocks:
+        if isinstance(block, ThinkingBlock):
+            parts.append(block.content or "")
+        elif isinstance(block, ToolCallBlock):
+            parts.append(f"{block.tool_name} {json.dumps(block.tool_kwargs, default=str)}")
+    return "\n".join(parts)
 
 
 @dataclass(eq=False)

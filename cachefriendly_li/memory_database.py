@@ -1,0 +1,341 @@
+"""`Memory` on state diffs: blocks go to the newest user turn, old turns are flushed rarely."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from llama_index.core.base.llms.types import ChatMessage, ContentBlock
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.llms.llm import LLM
+from llama_index.core.memory import Memory as StockMemory
+from llama_index.core.memory.memory import (
+    DEFAULT_FLUSH_SIZE,
+    DEFAULT_MEMORY_BLOCKS_TEMPLATE,
+    DEFAULT_TOKEN_LIMIT,
+    BaseMemoryBlock,
+    InsertMethod,
+    generate_chat_store_key,
+)
+from llama_index.core.prompts import RichPromptTemplate
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.messages import HANDLE_KEY
+from cachefriendly_li import memory_json, memory_tail
+from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
+from cachefriendly_li.memory_queue import Queue, queue_of
+from cachefriendly_li.memory_tokens import (
+    LIVE_KEY,
+    Live,
+    MessageCounter,
+    counted_text,
+    is_default,
+    tokenizer_of,
+)
+from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
+
+__all__ = ["Memory"]
+
+_KEPT_ELSEWHERE = {"memory_blocks", "memory_blocks_template", "tokenizer_fn", "sql_store"}
+
+
+class Memory(StockMemory):
+    """LlamaIndex's `Memory` with the same arguments, in memory or in an SQLite file.
+
+    **Placement** (``layout="tail"``). What memory blocks say goes before the newest user message
+    and stays there in later turns; only blocks that changed since they were last said are said
+    again, so a changed block costs its own tokens. Each user turn is given its blocks once, at
+    the first `get` that sees it. ``layout="stock"`` is LlamaIndex's own placement, as
+    ``insert_method`` says: a changed block then moves everything behind the system message.
+
+    **Flushing.** When the history outgrows its share of ``token_limit``, the oldest turns are
+    archived and handed to the blocks until half of it is used (``trim_to``), at least
+    ``token_flush_size`` tokens; blocks get them in portions of that size.
+
+    ``async_database_uri`` of an SQLite file, or ``path``, keeps state diffs there; ``chat_store``
+    takes any `AsyncDBChatStore`. With ``llm`` tokens are counted by the engine's tokenizer.
+    """
+
+    sql_store: AsyncDBChatStore = Field(default_factory=StateDiffDBChatStore, exclude=True)
+    layout: Literal["tail", "stock"] = "tail"
+    trim_to: float = Field(default=TRIM_TO, gt=0, le=1)
+
+    _counter: MessageCounter = PrivateAttr(default_factory=MessageCounter)
+    _live: Live = PrivateAttr(default_factory=Live)
+    _queue_cache: Queue | None = PrivateAttr(default=None)
+    _offered: int | None = PrivateAttr(default=None)
+    _locks: Any = PrivateAttr(default_factory=weakref.WeakKeyDictionary)
+
+    @classmethod
+    def from_defaults(  # type: ignore[override]  # noqa: PLR0913, PLR0917 - LlamaIndex's signature
+        cls,
+        session_id: str | None = None,
+        chat_history: list[ChatMessage] | None = None,
+        token_limit: int = DEFAULT_TOKEN_LIMIT,
+        memory_blocks: list[BaseMemoryBlock[Any]] | None = None,
+        tokenizer_fn: Callable[[str], list[Any]] | None = None,
+        chat_history_token_ratio: float = 0.7,
+        token_flush_size: int = DEFAULT_FLUSH_SIZE,
+        memory_blocks_template: RichPromptTemplate = DEFAULT_MEMORY_BLOCKS_TEMPLATE,
+        insert_method: InsertMethod = InsertMethod.SYSTEM,
+        image_token_size_estimate: int = 256,
+        audio_token_size_estimate: int = 256,
+        video_token_size_estimate: int = 256,
+        chat_store: AsyncDBChatStore | None = None,
+        table_name: str = "llama_index_memory",
+        async_database_uri: str | None = None,
+        async_engine: AsyncEngine | None = None,
+        db_schema: str | None = None,
+        *,
+        path: str | Path | None = None,
+        llm: LLM | None = None,
+        layout: Literal["tail", "stock"] = "tail",
+        trim_to: float = TRIM_TO,
+    ) -> Memory:
+        """Create a memory.
+
+        Raises:
+            ConfigError: ``path`` is given beside another place to keep messages.
+        """
+        if path is not None:
+            if chat_store or async_database_uri or async_engine:
+                raise ConfigError("give path= or another store, not both")
+            chat_store = StateDiffDBChatStore(path, table_name=table_name)
+        session_id = session_id or generate_chat_store_key()
+        store = chat_store or memory_json.store_for(
+            async_database_uri, async_engine, table_name, db_schema
+        )
+        memory = cls(
+            token_limit=token_limit,
+            tokenizer_fn=tokenizer_fn or tokenizer_of(llm),
+            sql_store=store,
+            session_id=session_id,
+            memory_blocks=memory_blocks or [],
+            chat_history_token_ratio=chat_history_token_ratio,
+            token_flush_size=token_flush_size
+            if token_flush_size <= token_limit
+            else int(token_limit * 0.7),
+            memory_blocks_template=memory_blocks_template,
+            insert_method=insert_method,
+            image_token_size_estimate=image_token_size_estimate,
+            audio_token_size_estimate=audio_token_size_estimate,
+            video_token_size_estimate=video_token_size_estimate,
+            layout=layout,
+            trim_to=trim_to,
+        )
+        if chat_history is not None:
+            memory.set(chat_history)
+        return memory
+
+    def use_llm(self, llm: LLM) -> None:
+        """Count, and extract facts, with this LLM, unless the memory was given another: after
+        JSON it has none where it comes back in another process."""
+        if is_default(self.tokenizer_fn):
+            self.tokenizer_fn = tokenizer_of(llm)
+        for block in self.memory_blocks:
+            if "llm" in type(block).model_fields and getattr(block, "llm", None) is None:
+                block.llm = llm  # type: ignore[attr-defined]
+
+    @property
+    def _queue(self) -> Queue:
+        if self._queue_cache is None:
+            self._queue_cache = queue_of(self.sql_store)
+        return self._queue_cache
+
+    # -- what is sent -------------------------------------------------------------------------
+
+    async def aget(
+        self, input: str | ChatMessage | None = None, **block_kwargs: Any
+    ) -> list[ChatMessage]:
+        if self.layout == "stock":
+            return await super().aget(input, **block_kwargs)
+        stored = await self._queue.stored(self.session_id)
+        turn = self._open_turn(stored)
+        if turn is not None and self.memory_blocks:
+            told = await self._told(stored, input, block_kwargs)
+            self._offered = stored[turn].seq
+            if told is not None:
+                seq, chat = stored[turn].seq, stored[turn].chat
+                stored[turn] = StoredMessage(seq, chat, told.note())
+                await self._queue.note(self.session_id, seq, told.note())
+        return [memory_tail.as_told(message) for message in stored]
+
+    def _open_turn(self, stored: Sequence[StoredMessage]) -> int | None:
+        """The newest user message, if its turn was not given its memory yet.
+
+        One that is answered is only open when this memory never saw it unanswered (LlamaIndex's
+        own RAG engines put a question after it was answered), or nothing was ever said.
+        """
+        turn = memory_tail.newest_turn(stored)
+        if turn is None or stored[turn].note or stored[turn].seq == self._offered:
+            return None
+        if self._offered is None and memory_tail.said_before(stored):
+            return None if memory_tail.is_answered(stored, turn) else turn
+        return turn
+
+    async def _told(
+        self, stored: Sequence[StoredMessage], input: Any, block_kwargs: dict[str, Any]
+    ) -> memory_tail.Told | None:
+        history = [message.chat for message in stored]
+        contents = await self._get_memory_blocks_content(history, input=input, **block_kwargs)
+        counts = await asyncio.to_thread(self._counts, stored)
+        sizes = await asyncio.to_thread(
+            lambda: [self._estimate_token_count(content) for content in contents.values()]
+        )
+        kept = await self._truncate_memory_blocks(contents, sum(sizes), sum(counts))
+        dropped = [name for name in contents if not kept.get(name)]
+        kept = {name: content for name, content in kept.items() if content}
+        fresh = memory_tail.fresh_blocks(kept, memory_tail.said_before(stored), dropped)
+        names = [block.name for block in self.memory_blocks]
+        if not fresh:
+            return None
+        return memory_tail.memory_text(fresh, names, self.memory_blocks_template)
+
+    # -- what is kept -------------------------------------------------------------------------
+
+    async def aput(self, message: ChatMessage) -> None:
+        await self.aput_messages([message])
+
+    async def aput_messages(self, messages: list[ChatMessage]) -> None:
+        async with self._lock():
+            await self.sql_store.add_messages(self.session_id, messages)
+            await self._manage_queue()
+
+    async def aedit_newest(self, message: ChatMessage) -> None:
+        """Put ``message`` in the place of the newest one; memory that stands before it stays."""
+        async with self._lock():
+            stored = await self._queue.stored(self.session_id)
+            if stored and stored[-1].chat != message:
+                await self._queue.edit(self.session_id, stored[-1].seq, message)
+
+    def _lock(self) -> asyncio.Lock:
+        """One for each event loop: the sync methods make a loop of their own for every call."""
+        lock: asyncio.Lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
+        return lock
+
+    async def _manage_queue(self) -> None:
+        """Archive the oldest turns when the history is too long, and hand them to the blocks."""
+        stored = await self._queue.stored(self.session_id)
+        counts = await asyncio.to_thread(self._counts, stored)
+        limit = int(self.token_limit * self.chat_history_token_ratio)
+        if sum(counts) <= limit:
+            return
+        target = min(share_of(limit, self.trim_to), max(limit - self.token_flush_size, 0))
+        starts = [begins_turn(message.chat) for message in stored]
+        first = window_start(counts, starts, limit, target)
+        if first == 0:
+            return  # the newest turn is never cut
+        gone = await self._queue.archive_until(self.session_id, stored[first - 1].seq)
+        for portion in _portions(gone, counts, self.token_flush_size):
+            await self._remember(portion)
+
+    async def _remember(self, messages: Sequence[ChatMessage]) -> None:
+        """Hand flushed messages to the blocks; each gets copies, which blocks write into."""
+        for block in self.memory_blocks:
+            if "llm" in type(block).model_fields and getattr(block, "llm", None) is None:
+                raise RequestError(f"memory block {block.name!r} has no llm; call memory.use_llm")
+        puts = [
+            block.aput(
+                [_bare(message) for message in messages],
+                from_short_term_memory=True,
+                session_id=self.session_id,
+            )
+            for block in self.memory_blocks
+        ]
+        await asyncio.gather(*puts)
+
+    def _counts(self, stored: Sequence[StoredMessage]) -> list[int]:
+        told = [memory_tail.as_told(message) for message in stored]
+        return [self._estimate_token_count(message) for message in told]
+
+    def _estimate_token_count(
+        self, message_or_blocks: str | ChatMessage | list[ChatMessage] | list[ContentBlock]
+    ) -> int:
+        """Of a message what stands in a prompt; LlamaIndex adds its additional_kwargs."""
+        if not isinstance(message_or_blocks, ChatMessage):
+            return super()._estimate_token_count(message_or_blocks)
+        text = counted_text(message_or_blocks)
+        return self._counter.texts([text], self.tokenizer_fn)[0]
+
+    # -- as JSON ------------------------------------------------------------------------------
+
+    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
+        """Plain JSON: settings, the session's diffs or where they are, and what blocks know."""
+        live = self._live
+        live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        live.blocks, live.store = tuple(self.memory_blocks), self.sql_store
+        data: dict[str, Any] = self.model_dump(mode="json", exclude=_KEPT_ELSEWHERE, **kwargs)
+        if self.memory_blocks_template is not DEFAULT_MEMORY_BLOCKS_TEMPLATE:
+            data["memory_blocks_template"] = self.memory_blocks_template.template_str
+        data["store"] = memory_json.dump_store(self.sql_store, self.session_id)
+        data["memory_blocks"] = memory_json.dump_blocks(self.memory_blocks)
+        return {**data, "offered": self._offered, LIVE_KEY: live.name}
+
+    def to_string(self) -> str:
+        return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Memory:
+        """Inverse of `to_dict`.
+
+        Tokenizer, LLM and blocks that hold other objects are not stored: within one process they
+        are found again, in another one pass ``llm=``, ``tokenizer_fn=``, ``memory_blocks=``.
+
+        Raises:
+            RequestError: a block or the chat store is not to be had.
+        """
+        live = Live.named(data.get(LIVE_KEY))
+        given = {key: kwargs.get(key) for key in ("tokenizer_fn", "llm", "chat_store")}
+        names = {"store", "memory_blocks", "memory_blocks_template", "offered", LIVE_KEY}
+        values = {k: v for k, v in data.items() if k not in names and k in cls.model_fields}
+        if "memory_blocks_template" in data:
+            values["memory_blocks_template"] = RichPromptTemplate(data["memory_blocks_template"])
+        blocks = kwargs.get("memory_blocks") or live.blocks
+        memory = cls(
+            **values,
+            tokenizer_fn=given["tokenizer_fn"] or live.tokenizer or tokenizer_of(given["llm"]),
+            sql_store=given["chat_store"] or memory_json.load_store(data.get("store"), live.store),
+            memory_blocks=memory_json.load_blocks(
+                data.get("memory_blocks", []), blocks, given["llm"]
+            ),
+        )
+        memory._live, memory._offered = live, data.get("offered")
+        return memory
+
+    @classmethod
+    def from_string(cls, json_str: str, **kwargs: Any) -> Memory:
+        return cls.from_dict(json.loads(json_str), **kwargs)
+
+    def __reduce__(self) -> Any:
+        return type(self).from_dict, (self.to_dict(),)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Memory:
+        return type(self).from_dict(self.to_dict())
+
+
+def _bare(message: ChatMessage) -> ChatMessage:
+    """A copy without our handle, which a block would take for a part of the text."""
+    twin = message.model_copy(deep=True)
+    twin.additional_kwargs.pop(HANDLE_KEY, None)
+    return twin
+
+
+def _portions(
+    messages: Sequence[ChatMessage], counts: Sequence[int], size: int
+) -> list[list[ChatMessage]]:
+    """Whole turns, as many as it takes to reach ``size`` tokens."""
+    portions: list[list[ChatMessage]] = []
+    used = size
+    for message, count in zip(messages, counts, strict=False):
+        if not portions or (used >= size and begins_turn(message)):
+            portions.append([])
+            used = 0
+        portions[-1].append(message)
+        used += count
+    return portions
