@@ -189,7 +189,7 @@ class PromptBuilder:
             found.known,
             policy=self._policy,
             add_generation_prompt=generation_prompt,
-            restart=None if moved else self._restart(found, now.inputs),
+            restart=None if moved else self._restart(found, links, now.inputs),
         )
         prefix = self._prefixes.of(rendering, disguised, now.inputs)
         built = self._built(request.namespace, composition, found, now, moved)
@@ -262,11 +262,18 @@ class PromptBuilder:
             return (found.latest or next(iter(found.known.values()))).moment
         return now
 
-    def _restart(self, found: Recognition, inputs: InputDigests) -> int | None:
-        """The newest reply whose system, tools and arguments are today's, if policy restarts."""
-        if not self._policy.restarts or found.latest is None or found.latest.inputs != inputs:
+    def _restart(
+        self, found: Recognition, links: Sequence[Link], inputs: InputDigests
+    ) -> int | None:
+        """The newest reply whose system, tools and arguments are today's, if policy restarts.
+
+        System messages do not count for a chain: they must stand where they stood.
+        """
+        latest, stop = found.latest, found.latest_index + 1
+        if not self._policy.restarts or latest is None or latest.inputs != inputs:
             return None
-        return found.latest_index
+        recorded = [link.digest for link in latest.conversation()]
+        return stop - 1 if recorded == [link.digest for link in links[:stop]] else None
 
     def _circumstances(
         self,

@@ -48,3 +48,14 @@ def test_anywhere_and_several(policy: str, places: list[tuple[int, str]]) -> Non
     talk.add("user", "and now?")
     request = ChatRequest(tuple(talk.messages))
     assert talk.builder.build(request).ids == reference_ids(byte_tokenizer(PLAIN), talk.messages)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_system_message_that_moved_is_read_where_it_stands_now(policy: str) -> None:
+    talk = talk_of(policy, 0)
+    talk.add("system", "Be brief.")
+    talk.add("user", "question")
+    talk.reply(byte_tokenizer(PLAIN)("answer").input_ids, Message("assistant", "answer"))
+    talk.messages.insert(1, talk.messages.pop(0))
+    talk.add("user", "and now?")
+    assert talk.prompt().ids == reference_ids(byte_tokenizer(PLAIN), talk.messages)
