@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.base.llms.types import (
@@ -28,6 +28,7 @@ from cachefriendly_li.convert import (
     to_chat_response,
     to_completion_response,
 )
+from cachefriendly_li.metadata import EngineMetadata
 from cachefriendly_li.options import field_values, name_of, split_call
 from cachefriendly_li.source import EngineSource
 from cachefriendly_li.stream import (
@@ -115,15 +116,19 @@ class CacheFriendlyLLM(StructuredStreams):
 
     @property
     def metadata(self) -> LLMMetadata:
-        """Reads the checkpoint's configuration; weights only beside a ``tokenizer`` object."""
-        window = self.engine.context_window
-        return LLMMetadata(
-            context_window=min(window, self.context_window or window),
+        """Its context window is read from the checkpoint's configuration when it is asked for;
+        that loads weights only beside a ``tokenizer`` object."""
+        return EngineMetadata.of(
+            self._window,
             num_output=self._sampling().max_tokens or self.max_new_tokens,
             is_chat_model=self.is_chat_model,
             is_function_calling_model=True,
             model_name=self.model_name,
         )
+
+    def _window(self) -> int:
+        window = self.engine.context_window
+        return min(window, self.context_window or window)
 
     def to_payload(self) -> dict[str, Any]:
         """What events say about this LLM. Asked in the event loop, so it reads no file."""
@@ -170,7 +175,7 @@ class CacheFriendlyLLM(StructuredStreams):
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[Any] = (),
-        awaiting: Sequence[str] = (),
+        awaiting: Collection[str] = (),
         **kwargs: Any,
     ) -> CacheReport | None:
         """Forward a history and keep it: what the next call would otherwise start with.
@@ -197,7 +202,7 @@ class CacheFriendlyLLM(StructuredStreams):
         messages: Sequence[ChatMessage],
         *,
         tools: Sequence[Any] = (),
-        awaiting: Sequence[str] = (),
+        awaiting: Collection[str] = (),
         **kwargs: Any,
     ) -> CacheReport | None:
         """`prefill` beside a running event loop; cancelling it cancels the work."""
@@ -253,7 +258,7 @@ class CacheFriendlyLLM(StructuredStreams):
         return await asyncio.to_thread(self._start, messages, kwargs)
 
     def _start_prefill(
-        self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], awaiting: Sequence[str]
+        self, messages: Sequence[ChatMessage], kwargs: Mapping[str, Any], awaiting: Collection[str]
     ) -> Call | None:
         engine = self.engine
         if not engine.config.reuse:

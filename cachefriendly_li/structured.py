@@ -7,6 +7,8 @@ from contextlib import aclosing, closing
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
+from llama_index.core.bridge.pydantic import BaseModel
+from llama_index.core.llms.structured_llm import StructuredLLM
 from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.types import Model
@@ -14,7 +16,15 @@ from llama_index.core.types import Model
 from cachefriendly_li.function_calling import ToolCalling
 from cachefriendly_li.tools import tool_selections
 
-__all__ = ["StructuredStreams"]
+__all__ = ["EngineStructuredLLM", "StructuredStreams"]
+
+
+class EngineStructuredLLM(StructuredLLM):
+    """LlamaIndex's, whose events say of the LLM what it says of itself."""
+
+    def to_payload(self) -> dict[str, Any]:
+        """The stock one reads the context window, in the event loop."""
+        return {**self.llm.to_payload(), "class_name": self.class_name()}
 
 
 class StructuredStreams(ToolCalling):
@@ -22,6 +32,9 @@ class StructuredStreams(ToolCalling):
 
     The object comes whole, when its last token was generated.
     """
+
+    def as_structured_llm(self, output_cls: type[BaseModel], **kwargs: Any) -> StructuredLLM:
+        return EngineStructuredLLM(llm=self, output_cls=output_cls, **kwargs)
 
     def _structured_stream_call(
         self,
