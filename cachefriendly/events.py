@@ -58,6 +58,14 @@ class Loss:
     after: str = ""
     fix: str = ""
 
+    def __str__(self) -> str:
+        message = "" if self.message_index is None else f"message {self.message_index}"
+        where = " ".join(part for part in (message, self.field) if part)
+        change = f"{self.before!r} became {self.after!r}" if self.before or self.after else ""
+        kind = self.reason.value + (f" ({where})" if where else "")
+        facts = "; ".join(part for part in (kind, change, self.fix) if part)
+        return f"{self.tokens_lost} tokens lost: {facts}"
+
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
@@ -85,6 +93,22 @@ class CacheReport:
     ttft_s: float = 0.0
     total_s: float = 0.0
     losses: tuple[Loss, ...] = ()
+
+    def __str__(self) -> str:
+        """For people: a line of numbers, and a line for each loss that cost tokens."""
+        counts = (
+            (self.background_prefilled_tokens, "of the reused prefilled in the background"),
+            (self.dropped_messages, "messages left out"),
+        )
+        facts = [
+            f"{self.prompt_tokens} prompt tokens: {self.reused_tokens} reused, "
+            f"{self.prefilled_tokens} prefilled",
+            f"{self.generated_tokens} generated",
+            *(f"{count} {what}" for count, what in counts if count),
+            f"first token after {self.ttft_s:.2f} s, done after {self.total_s:.2f} s",
+        ]
+        lines = ["; ".join(facts), *(str(loss) for loss in self.losses if loss.tokens_lost)]
+        return "\n  ".join(lines)
 
 
 @dataclass(frozen=True, slots=True)
