@@ -12,17 +12,41 @@ from cachefriendly.errors import ConfigError
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
 
-__all__ = ["Checkpoint", "check_engine"]
+__all__ = ["Checkpoint", "check_config", "check_engine"]
 
 # What `Engine.from_pretrained` takes; anything else is for transformers' own loader.
 _ENGINE_OPTIONS: Final = frozenset({"dtype", "gguf_file"})
 
 
-def check_engine(value: Any) -> Engine:
-    """The value, when it is an engine or acts like one; else `ConfigError`."""
+def check_engine(value: Any, config: Any = None, tokenizer: Any = None) -> Engine:
+    """The value, when it is an engine or acts like one.
+
+    Raises:
+        ConfigError: it is none, or a config or a tokenizer beside it is not the one it has.
+    """
     if not callable(getattr(value, "chat", None)):
         raise ConfigError(f"engine={type(value).__name__} is no cachefriendly Engine")
+    check_config(config)
+    if config is not None and config != value.config:
+        raise ConfigError(
+            "engine_config= cannot change an engine that exists; give it to the engine: "
+            "Engine(model, tokenizer, config)"
+        )
+    if tokenizer is not None and tokenizer is not value.tokenizer:
+        raise ConfigError(
+            "tokenizer= cannot change an engine that exists; give it to the engine: "
+            "Engine(model, tokenizer)"
+        )
     return cast("Engine", value)
+
+
+def check_config(value: Any) -> None:
+    """Refuse an ``engine_config=`` that is none, with `ConfigError`."""
+    if not isinstance(value, EngineConfig | None):
+        raise ConfigError(
+            f"engine_config={type(value).__name__} is no EngineConfig; "
+            "give EngineConfig(kv_bytes=...), from cachefriendly"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +68,16 @@ class Checkpoint:
     def open(self) -> Engine:
         """The engine. By names alone it loads nothing yet and is shared with every engine opened
         from equal arguments; a loaded tokenizer is used as it is, so its model is loaded now.
+
+        Raises:
+            ConfigError: there is nothing at the path, or the config is no `EngineConfig`.
         """
         from cachefriendly.engine.engine import Engine
+        from cachefriendly.engine.loader import ModelSource
 
+        check_config(self.config)
+        if isinstance(self.model, str):
+            ModelSource(self.model).check_path()
         options = self._load_options()
         if self._is_named() and set(options) <= _ENGINE_OPTIONS:
             return Engine.from_pretrained(

@@ -212,8 +212,11 @@ def _positive(text: str) -> int:
 
 def _resolve(model: str) -> str:
     """Path of the model that was named; the demo model is converted when it is used first."""
-    if model != _DEMO:
-        return model
-    from cachefriendly.demo import convert_demo_model
+    if model == _DEMO:
+        from cachefriendly.demo import convert_demo_model
 
-    return str(convert_demo_model())
+        return str(convert_demo_model())
+    from cachefriendly.engine.loader import ModelSource
+
+    ModelSource(model).check_path()
+    return model

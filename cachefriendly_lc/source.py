@@ -113,15 +113,15 @@ def engine_from(options: Mapping[str, Any]) -> Engine:
     is used as it is, with its model.
 
     Raises:
-        ConfigError: no source is given, the given one is unusable, or load options meet a
-            model that is loaded already.
+        ConfigError: no source is given, the given one is unusable, or options of an engine or
+            for loading meet an engine or a model that exists already.
     """
     load = _load_options(options)
     engine, llm = options.get("engine"), options.get("llm")
     if load and (engine is not None or llm is not None):
         raise ConfigError(f"model_kwargs {min(load)!r} cannot change a loaded model")
     if engine is not None:
-        return check_engine(engine)
+        return check_engine(engine, options.get("engine_config"), options.get("tokenizer"))
     model, own_tokenizer = _pipeline_parts(llm) if llm is not None else (options.get("model"), None)
     if model is None:
         raise ConfigError("no model; give engine=, llm= (a HuggingFacePipeline) or model=")

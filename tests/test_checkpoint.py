@@ -72,3 +72,28 @@ def test_what_acts_like_an_engine_is_one() -> None:
     assert check_engine(double) is double
     with pytest.raises(ConfigError, match="engine=int is no cachefriendly Engine"):
         check_engine(3)
+
+
+def test_a_path_to_nothing_asks_no_hub() -> None:
+    for options in ({}, {"model_kwargs": {"trust_remote_code": True}}):
+        with pytest.raises(ConfigError, match="there is nothing at '/no/where'"):
+            Checkpoint(model="/no/where", **options).open()
+
+
+def test_a_config_is_no_dictionary(folder: str) -> None:
+    config: Any = {"kv_bytes": 1}
+    with pytest.raises(ConfigError, match="engine_config=dict is no EngineConfig"):
+        Checkpoint(model=folder, config=config).open()
+
+
+def test_what_an_engine_has_is_not_changed_beside_it(folder: str) -> None:
+    engine = Checkpoint(model=folder, config=EngineConfig(max_rows=2)).open()
+    assert check_engine(engine, EngineConfig(max_rows=2)) is engine
+    with pytest.raises(ConfigError, match="engine_config= cannot change an engine"):
+        check_engine(engine, EngineConfig(max_rows=3))
+    with pytest.raises(ConfigError, match="engine_config=dict is no EngineConfig"):
+        check_engine(engine, {"max_rows": 2})
+    with engine:
+        assert check_engine(engine, tokenizer=engine.tokenizer) is engine
+        with pytest.raises(ConfigError, match="tokenizer= cannot change an engine"):
+            check_engine(engine, tokenizer=byte_tokenizer())

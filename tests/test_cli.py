@@ -64,9 +64,12 @@ def test_doctor_for_people_ends_with_1_when_a_check_fails(tmp_path, capsys):
     assert "\nfail chat template" in capsys.readouterr().out
 
 
-def test_a_model_that_is_not_there_is_one_line_and_code_2(capsys):
-    assert main(["size", "./no-such-model"]) == 2
-    assert capsys.readouterr().err.startswith("cachefriendly size: ")
+@pytest.mark.parametrize("command", ["size", "doctor", "templates"])
+@pytest.mark.parametrize("path", ["./no-such-model", "/no/where"])
+def test_a_path_to_nothing_is_one_line_and_code_2(command, path, capsys):
+    assert main([command, path]) == 2
+    said = f"cachefriendly {command}: there is nothing at {path!r}; give a model's folder or hub id"
+    assert capsys.readouterr().err == said + "\n"
 
 
 def test_an_unknown_dtype_is_code_2(model_path, capsys):

@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from cachefriendly.config import EngineConfig
 from cachefriendly.errors import ConfigError
 from cachefriendly.testing import byte_tokenizer, templates, tiny_model
+from cachefriendly_lc import ChatCacheFriendly
 from cachefriendly_lc.source import engine_from
 
 
@@ -39,6 +41,21 @@ def test_load_options_reach_the_loader(checkpoint: str) -> None:
     load = {"device_map": {"": "cpu"}, "dtype": "bfloat16", "use_safetensors": True, "top_k": 3}
     with engine_from({"model": checkpoint, "model_kwargs": load}) as engine:
         assert engine.model.dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"engine_config": EngineConfig(max_rows=3)}, "engine_config= cannot change an engine"),
+        ({"engine_config": {"max_rows": 3}}, "engine_config=dict is no EngineConfig"),
+        ({"tokenizer": byte_tokenizer()}, "tokenizer= cannot change an engine"),
+    ],
+)
+def test_what_would_be_ignored_beside_an_engine_is_refused(
+    checkpoint: str, options: dict[str, Any], said: str
+) -> None:
+    with engine_from({"model": checkpoint}) as engine, pytest.raises(ConfigError, match=said):
+        ChatCacheFriendly(engine=engine, **options)
 
 
 def test_a_pipeline_without_its_tokenizer() -> None:
