@@ -37,6 +37,11 @@ _FIXES: dict[Cause, str] = {
         "follows the first one"
     ),
 }
+# An agent has a shorter way than the engine's own advice, which is for those who write prompts.
+_FIX_OF_VOLATILE = (
+    'CacheFriendlyMiddleware(model, layout="stable") keeps the first system message and says what '
+    "changes with the newest user message"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +110,12 @@ def _findings(messages: Sequence[BaseMessage], losses: Sequence[Loss]) -> Iterat
             cause=cause,
             field=loss.field,
             message_index=loss.message_index,
-            fix=_FIXES[cause] if cause else loss.fix,
+            fix=_FIXES[cause] if cause else _fix(loss),
         )
+
+
+def _fix(loss: Loss) -> str:
+    return _FIX_OF_VOLATILE if loss.reason is MissReason.VOLATILE_FIELD else loss.fix
 
 
 def _cause(messages: Sequence[BaseMessage], index: int | None) -> Cause | None:

@@ -84,6 +84,7 @@ def test_a_time_in_the_system_prompt_is_named_and_never_quoted(
     assert finding.reason is MissReason.VOLATILE_FIELD
     assert (finding.field, finding.kind, finding.message_index) == ("system", "time", 0)
     assert finding.tokens_lost > 0
+    assert 'CacheFriendlyMiddleware(model, layout="stable")' in finding.fix
     (line,) = caplog.messages
     assert "volatile field in system (time)" in line
     assert "10:0" not in line
