@@ -270,7 +270,7 @@ class Engine:
         self._live().tokens.clear()
 
     def forget(self, *, namespace: str) -> None:
-        """Drop a namespace's kept tokens and transcripts."""
+        """Drop all that is kept of a namespace, and what reports quote; end its calls first."""
         live = self._live()
         live.tokens.forget(namespace)
         live.prompts.forget(namespace)

@@ -48,7 +48,7 @@ class ReplyRecorder:
     """
 
     def __init__(self, *, kept: int, reuse: bool) -> None:
-        self._reports: deque[CacheReport] = deque(maxlen=kept)
+        self._reports: deque[tuple[str, CacheReport]] = deque(maxlen=kept)  # with their namespace
         self._reuse = reuse
         self._totals = Totals()
         self._ahead: BoundedMap[tuple[str, str | None], int] = BoundedMap(SESSIONS_AHEAD)
@@ -60,11 +60,11 @@ class ReplyRecorder:
     @property
     def last(self) -> CacheReport | None:
         with self._lock:
-            return self._reports[-1] if self._reports else None
+            return self._reports[-1][1] if self._reports else None
 
     def all(self) -> list[CacheReport]:
         with self._lock:
-            return list(self._reports)
+            return [report for _, report in self._reports]
 
     def totals(self) -> Totals:
         with self._lock:
@@ -114,8 +114,13 @@ class ReplyRecorder:
         return self._heads.get(handle)
 
     def forget(self, namespace: str) -> None:
-        """Drop what is kept of a namespace's requests."""
+        """Drop what is kept of a namespace's requests; of its reports the numbers stay."""
         self._heads.drop(lambda handle, head: head.namespace == namespace)
+        self._ahead.drop(lambda session, tokens: session[0] == namespace)
+        with self._lock:
+            for place, (whose, report) in enumerate(self._reports):
+                if whose == namespace and report.losses:
+                    self._reports[place] = (whose, _without_texts(report))
 
     def _begun_with(self, handle: str, request: ChatRequest) -> None:
         system = takewhile(lambda message: message.role == "system", request.messages)
@@ -150,12 +155,17 @@ class ReplyRecorder:
         with self._lock:
             ahead = self._ahead.pop(session) or 0
             report = replace(report, background_prefilled_tokens=ahead)
-            self._reports.append(report)
+            self._reports.append((session[0], report))
             self._totals.calls += 1
             self._totals.prompt_tokens += report.prompt_tokens
             self._totals.reused_tokens += report.reused_tokens
             self._totals.generated_tokens += report.generated_tokens
         return report
+
+
+def _without_texts(report: CacheReport) -> CacheReport:
+    losses = (replace(loss, before="", after="") for loss in report.losses)
+    return replace(report, losses=tuple(losses))
 
 
 def _message(parsed: ParsedReply) -> Message:
