@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from langchain_core.chat_history import BaseChatMessageHistory
 from langchain_core.messages import BaseMessage
 
+from cachefriendly.engine.known_turns import KnownTurns
 from cachefriendly.errors import ConfigError
 from cachefriendly.messages import Message
-from cachefriendly.state import SqliteLog, StateLog
+from cachefriendly.state import MemoryLog, SessionLog, SqliteLog, StateLog
 from cachefriendly_lc.convert import message_from_langchain, message_to_langchain
 from cachefriendly_lc.scope import current_namespace
 
@@ -54,11 +55,11 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         if model is not None and path is None:
             raise ConfigError("model= is for histories in a file; in memory its ids are at hand")
         self._model = model
-        self._known: set[str] = set()  # handles whose turns this process has
+        self._known = KnownTurns()
         if path is None:
             if session_id is not None:
                 raise ConfigError(f"session_id={session_id!r} needs path=, the file it is kept in")
-            self._log: StateLog | SqliteLog = StateLog() if log is None else log
+            self._log: SessionLog = MemoryLog(log)
         elif log is not None:
             raise ConfigError("give log= or path=, not both; the file has a log of its own")
         elif session_id is None:
@@ -69,7 +70,7 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
     @property
     def log(self) -> StateLog:
         """The diffs so far; a copy, changing it changes nothing here."""
-        return self._log.read() if isinstance(self._log, SqliteLog) else self._log.copy()
+        return self._log.read()
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
@@ -91,12 +92,11 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
             for message in converted:
                 log.add_message(message)
 
-        handles = [message.handle for message in converted if message.handle]
-        self._append(add, turns=self._exported(handles))
+        self._log.append(add, turns=self._exported(converted))
 
     def clear(self) -> None:
         """Start over; the log still knows the earlier messages."""
-        self._append(StateLog.clear)
+        self._log.append(StateLog.clear)
 
     def leave_out(self, oldest: Sequence[BaseMessage], *, summary: str | None = None) -> bool:
         """From now on without ``oldest``, with ``summary`` in their place; the log keeps them.
@@ -115,31 +115,20 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
                 for _ in expected:
                     log.remove_message(0)
 
-        self._append(replace)
+        self._log.append(replace)
         return done[-1]
 
-    def _append(
-        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
-    ) -> None:
-        if isinstance(self._log, SqliteLog):
-            self._log.append(write, turns=turns)
-        else:
-            write(self._log)
-
-    def _exported(self, handles: Sequence[str]) -> dict[str, str]:
+    def _exported(self, messages: Sequence[Message]) -> dict[str, str]:
         if self._model is None:
             return {}
-        self._known.update(handles)
-        export, namespace = self._model.engine.export_turn, self._namespace()
-        texts = {handle: export(handle, namespace=namespace) for handle in handles}
-        return {handle: text for handle, text in texts.items() if text is not None}
+        namespace = self._namespace()
+        return self._known.give(self._model.engine, _handles(messages), namespace=namespace)
 
     def _recalled(self, messages: Sequence[Message]) -> list[BaseMessage]:
         """For LangChain; the engine is given the ids of what other processes said."""
-        handles = {message.handle for message in messages if message.handle}
-        if self._model is not None and isinstance(self._log, SqliteLog) and handles - self._known:
-            self._model.engine.import_turns(self._log.turns(), namespace=self._namespace())
-            self._known |= handles
+        if self._model is not None:
+            engine, namespace = self._model.engine, self._namespace()
+            self._known.take(engine, _handles(messages), self._log.turns, namespace=namespace)
         return [message_to_langchain(message) for message in messages]
 
     def _namespace(self) -> str:
@@ -157,3 +146,7 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
             place: dict[str, Any] = {"path": self._log.path, "session_id": self._log.session_id}
             return partial(type(self), model=self._model, **place), ()
         return type(self).from_json_lines, (self.to_json_lines(),)
+
+
+def _handles(messages: Sequence[Message]) -> list[str]:
+    return [message.handle for message in messages if message.handle]

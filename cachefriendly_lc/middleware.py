@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -13,6 +13,7 @@ from langchain_core.runnables.config import ensure_config, run_in_executor
 from langchain_core.tools import BaseTool
 
 from cachefriendly.bounded import BoundedMap
+from cachefriendly.engine.known_turns import KnownTurns
 from cachefriendly.errors import ConfigError, MissingExtra
 from cachefriendly_lc.chat_model import ChatCacheFriendly
 from cachefriendly_lc.listener import listening
@@ -29,11 +30,12 @@ from cachefriendly_lc.early_start import LoopStarter, StandIn, Starter, ThreadSt
 from cachefriendly_lc.early_tools import EarlyTools
 from cachefriendly_lc.guard import Finding, PrefixGuard
 from cachefriendly_lc.guard_layout import Layout, StableLayout
-from cachefriendly_lc.middleware_state import LAYOUT, TURNS, CacheFriendlyState, KnownTurns
+from cachefriendly_lc.middleware_state import LAYOUT, TURNS, CacheFriendlyState
 from cachefriendly_lc.middleware_turn import Turn
 
 if TYPE_CHECKING:
     from cachefriendly.engine.engine import Engine
+    from cachefriendly.events import ChatResult
     from cachefriendly_lc.calls import PreparedCall
 
 __all__ = ["CacheFriendlyMiddleware"]
@@ -151,7 +153,9 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
         stored = _state(request).get(TURNS) or {}
 
         def take(call: PreparedCall) -> PreparedCall:
-            self._known.take(call, stored)
+            handles = [handle for handle in _handles(call) if handle in stored]
+            namespace = call.request.namespace
+            self._known.take(call.engine, handles, stored.values, namespace=namespace)
             return call if layout is None else replace(call, request=layout.asked(call.request))
 
         turn = Turn(self._starter(request, starter), take)
@@ -199,8 +203,19 @@ class CacheFriendlyMiddleware(AgentMiddleware[Any, Any, Any]):
             )
         if call.request.session is None:
             return {}  # no thread, nothing to go on with elsewhere
-        turns = self._known.give(call, result.message.handle, _state(request).get(TURNS) or {})
+        turns = self._turns_of(call, result, _state(request).get(TURNS) or {})
         return {TURNS: turns} if turns else {}
+
+    def _turns_of(
+        self, call: PreparedCall, result: ChatResult, stored: Mapping[str, str]
+    ) -> dict[str, str]:
+        """A call's own turn, and those that led to it and are not stored.
+
+        Earlier replies may come from elsewhere, as when a thread begins with another's messages.
+        """
+        reply = result.message.handle
+        handles = (*_handles(call), *((reply,) if reply else ()))
+        return self._known.give(call.engine, handles, stored, namespace=call.request.namespace)
 
     def _tell(self, text: str) -> None:
         if text not in self._told:
@@ -242,6 +257,10 @@ def _with_update(
     response: ModelResponse[Any], update: dict[str, Any]
 ) -> ModelResponse[Any] | ExtendedModelResponse[Any]:
     return ExtendedModelResponse(response, Command(update=update)) if update else response
+
+
+def _handles(call: PreparedCall) -> list[str]:
+    return [message.handle for message in call.request.messages if message.handle]
 
 
 def _begins_with(call: PreparedCall, system: SystemMessage | None) -> bool:

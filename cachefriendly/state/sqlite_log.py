@@ -36,7 +36,7 @@ _PATIENCE_S = 30.0
 
 
 class SqliteLog:
-    """One session of a file. Sessions and processes may share the file; each sees all appends.
+    """The `SessionLog` of a file. Sessions and processes may share the file; each sees all appends.
 
     Every call opens the file anew, which takes a fraction of a millisecond: an instance may be
     used by many threads, survive a fork, be copied and pickled, and needs no closing.
