@@ -12,7 +12,6 @@ from typing import Any, Literal
 from llama_index.core.base.llms.types import ChatMessage, ContentBlock
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.llms.llm import LLM
-from llama_index.core.memory import Memory as StockMemory
 from llama_index.core.memory.memory import (
     DEFAULT_FLUSH_SIZE,
     DEFAULT_MEMORY_BLOCKS_TEMPLATE,
@@ -30,6 +29,7 @@ from cachefriendly.messages import HANDLE_KEY
 from cachefriendly_li import memory_json, memory_tail
 from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
 from cachefriendly_li.memory_queue import Queue, queue_of
+from cachefriendly_li.memory_sync import SyncMemory
 from cachefriendly_li.memory_tokens import (
     LIVE_KEY,
     Live,
@@ -45,7 +45,7 @@ __all__ = ["Memory"]
 _KEPT_ELSEWHERE = {"memory_blocks", "memory_blocks_template", "tokenizer_fn", "sql_store"}
 
 
-class Memory(StockMemory):
+class Memory(SyncMemory):
     """LlamaIndex's `Memory` with the same arguments, in memory or in an SQLite file.
 
     **Placement** (``layout="tail"``). What memory blocks say goes before the newest user message
