@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from typing import Any, Protocol
+from hashlib import blake2b
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
 
 from tokenizers import Tokenizer
 
@@ -33,16 +35,20 @@ class Codec(Protocol):
 def codec_for(tokenizer: Any, controls: ControlSet) -> Codec:
     """Clones where the tokenizer can be cloned, else the tokenizer itself behind a lock."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    if isinstance(backend, Tokenizer):
-        return _FastCodec(backend, controls)
-    return _SlowCodec(tokenizer)
+    if not isinstance(backend, Tokenizer):
+        return _SlowCodec(tokenizer)
+    state = backend.to_str()
+    key = blake2b(repr((state, sorted(controls.by_text))).encode()).digest()
+    codec = _shared.get(key)
+    if codec is None:
+        codec = _shared[key] = _FastCodec(state, controls)
+    return codec
 
 
 class _FastCodec:
     """Clones of a `tokenizers.Tokenizer`; frozen ones are safe to share without a lock."""
 
-    def __init__(self, backend: Tokenizer, controls: ControlSet) -> None:
-        state = backend.to_str()
+    def __init__(self, state: str, controls: ControlSet) -> None:
         self._whole = _frozen(state)
         plain = json.loads(state)
         kept = [t for t in plain["added_tokens"] if t["content"] not in controls.by_text]
@@ -113,11 +119,19 @@ def _never_prepend(state: dict[str, Any]) -> dict[str, Any] | None:
     Metaspace with scheme ``first`` adds a space at offset 0 of what it is given; in the whole text
     only the first stretch lies there. Other schemes treat every stretch alike already.
     """
-    copy: dict[str, Any] = json.loads(json.dumps(state))
-    outer = copy.get("pre_tokenizer") or {}
-    found = False
-    for part in [outer, *outer.get("pretokenizers", [])]:
-        if part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first":
-            part["prepend_scheme"] = "never"
-            found = True
-    return copy if found else None
+    outer = state.get("pre_tokenizer") or {}
+    parts = [outer, *outer.get("pretokenizers", [])]
+    if not any(map(_prepends_first, parts)):
+        return None
+    never = [{**p, "prepend_scheme": "never"} if _prepends_first(p) else p for p in parts]
+    whole = {**never[0], "pretokenizers": never[1:]} if never[1:] else never[0]
+    return {**state, "pre_tokenizer": whole}
+
+
+def _prepends_first(part: dict[str, Any]) -> bool:
+    return part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first"
+
+
+# Reading a tokenizer of 50,000 words three times takes a second. A codec never changes, so engines
+# over equal tokenizers share one for as long as any of them lives.
+_shared: Final[WeakValueDictionary[bytes, _FastCodec]] = WeakValueDictionary()

@@ -85,7 +85,10 @@ TOOLS = (
 SCHEMAS = {tool.name: tool.parameters for tool in TOOLS}
 
 
-@pytest.fixture(scope="module", params=["markers are tokens", "markers are text"])
+MARKERS = ["markers are tokens", pytest.param("markers are text", marks=pytest.mark.long)]
+
+
+@pytest.fixture(scope="module", params=MARKERS)
 def vocabularies(request: pytest.FixtureRequest) -> dict[str, tuple[Vocabulary, Any]]:
     """For each dialect a small vocabulary, in which its markers are one token each or ordinary."""
     made = {}

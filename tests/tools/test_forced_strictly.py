@@ -172,7 +172,7 @@ def each_dialect() -> Iterator[Any]:
     for dialect in ONE_BY_ONE:
         for marked in (True, False):
             name = f"{dialect.name}, {'tokens' if marked else 'text'}"
-            yield pytest.param(dialect, marked, id=name)
+            yield pytest.param(dialect, marked, id=name, marks=() if marked else pytest.mark.long)
 
 
 @pytest.mark.filterwarnings("ignore:Possible set:FutureWarning")
