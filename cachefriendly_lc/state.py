@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Annotated, Required
+from typing import Annotated, NotRequired, Required
 
 from langchain_core.messages import AnyMessage
 
@@ -11,7 +11,8 @@ from cachefriendly.errors import ConfigError
 from cachefriendly_lc.delta import DIFFS_ARE_WHOLE, DiffChannel, messages_reducer
 
 # Behind delta, which says what to install when it is missing.
-from langchain.agents.middleware.types import AgentState, ResponseT  # isort: skip
+from langchain.agents.middleware.types import AgentState, PrivateStateAttr, ResponseT  # isort: skip
+from langgraph.managed.is_last_step import RemainingStepsManager  # isort: skip
 
 __all__ = ["StateDiffAgentState"]
 
@@ -25,6 +26,8 @@ if not DIFFS_ARE_WHOLE:
 class StateDiffAgentState(AgentState[ResponseT]):
     """For ``create_agent(state_schema=...)``, and to be subclassed with fields of your own.
 
+    LangGraph's ``create_react_agent`` takes it too.
+
     A step costs the bytes of its own messages, not those of the conversation so far. Messages are
     merged as with LangGraph's ``add_messages``, with one difference of LangGraph's own reducer
     for such channels: removing a message that is not there is no error.
@@ -36,3 +39,6 @@ class StateDiffAgentState(AgentState[ResponseT]):
     """
 
     messages: Required[Annotated[list[AnyMessage], DiffChannel(messages_reducer)]]
+    # What create_react_agent asks of a state. It is computed, never stored, and LangGraph looks for
+    # it in the last place; no input or output of an agent may have it.
+    remaining_steps: NotRequired[Annotated[int, PrivateStateAttr, RemainingStepsManager]]

@@ -213,3 +213,24 @@ def test_what_a_node_writes_is_kept_as_it_is() -> None:
     assert isinstance(last, AIMessageChunk)  # add_messages makes it an AIMessage
     assert isinstance(last, AIMessage)
     assert last.text == "part"  # and refuses to remove a message that is not there
+
+
+@pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
+def test_the_older_react_agent_takes_the_state_too() -> None:
+    from langgraph.prebuilt import create_react_agent
+
+    call = ToolCall("add", {"a": 2, "b": 3}, "c1")
+    talks = []
+    for options in ({}, {"state_schema": StateDiffAgentState}):
+        engine = ScriptedEngine(Message("assistant", "", (call,)), "It is 5.", "Yes.")
+        saver = InMemorySaver()
+        model = ChatCacheFriendly(engine=engine)
+        agent: Any = create_react_agent(model, [add], checkpointer=saver, **options)
+        for text in ("2 + 3?", "Sure?"):
+            done = agent.invoke({"messages": [HumanMessage(text)]}, CONFIG)
+        assert done.keys() == {"messages"}
+        talks.append([(m.type, m.text) for m in agent.get_state(CONFIG).values["messages"]])
+    assert talks[0] == talks[1]
+    assert len(talks[1]) == 6
+    copies = [data for key, (_, data) in saver.blobs.items() if key[2] == "messages" and data]
+    assert len(copies) == 1  # where the thread begins, not at each of its steps
