@@ -77,7 +77,8 @@ class CacheReport:
     entered the model's embedding for this call: ``prefilled_tokens`` plus the generated ids that
     were fed back. ``dropped_messages`` of the request were left out by the overflow policy.
     ``prefix_tokens`` come before the first message that is no system message: a number that varies
-    within a conversation means volatile text there; 0 where it cannot be told.
+    within a conversation means volatile text there; 0 where it cannot be told. ``namespace`` and
+    ``session`` are those of the request, ``handle`` that of the reply: whose call it was.
     """
 
     prompt_tokens: int
@@ -93,6 +94,9 @@ class CacheReport:
     ttft_s: float = 0.0
     total_s: float = 0.0
     losses: tuple[Loss, ...] = ()
+    namespace: str = ""
+    session: str | None = None
+    handle: str = ""
 
     def __str__(self) -> str:
         """For people: a line of numbers, and a line for each loss that cost tokens."""

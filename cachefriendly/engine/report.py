@@ -48,7 +48,7 @@ class ReplyRecorder:
     """
 
     def __init__(self, *, kept: int, reuse: bool) -> None:
-        self._reports: deque[tuple[str, CacheReport]] = deque(maxlen=kept)  # with their namespace
+        self._reports: deque[CacheReport] = deque(maxlen=kept)
         self._reuse = reuse
         self._totals = Totals()
         self._ahead: BoundedMap[tuple[str, str | None], int] = BoundedMap(SESSIONS_AHEAD)
@@ -60,11 +60,11 @@ class ReplyRecorder:
     @property
     def last(self) -> CacheReport | None:
         with self._lock:
-            return self._reports[-1][1] if self._reports else None
+            return self._reports[-1] if self._reports else None
 
     def all(self) -> list[CacheReport]:
         with self._lock:
-            return [report for _, report in self._reports]
+            return list(self._reports)
 
     def totals(self) -> Totals:
         with self._lock:
@@ -74,14 +74,13 @@ class ReplyRecorder:
         self, prompts: PromptBuilder, built: BuiltPrompt, request: ChatRequest
     ) -> tuple[Finish, Leave]:
         """What a `Reply` calls when its row ended, and when its caller left early."""
-        session = (request.namespace, request.session)
 
         def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
-            report = self._count(self._report(built, done), session)
             message = _message(parsed)
             output = done.output_ids + tuple(prompts.encode_text(done.stop_text))
             handle = prompts.commit(built, output, message)
             message = replace(message, handle=handle)
+            report = self._count(replace(self._report(built, done, request), handle=handle))
             self._makers.put(handle, done.maker)
             self._begun_with(handle, request)
             return ChatResult(message, _reason(done, message), report, built.ids, output)
@@ -93,21 +92,22 @@ class ReplyRecorder:
 
     def prefill_callbacks(self, built: BuiltPrompt, request: ChatRequest) -> tuple[Finish, Leave]:
         """The same for a prefill, which has no reply to record."""
-        session = (request.namespace, request.session)
 
         def finish(done: RowDone, parsed: ParsedReply) -> ChatResult:
-            report = self._report(built, done)
+            report = self._report(built, done, request)
             with self._lock:
-                self._remember(session, report.prefilled_tokens)
+                self._remember(report)
                 self._totals.background_prefilled_tokens += report.prefilled_tokens
             return ChatResult(_message(parsed), "stop", report, built.ids, ())
 
         return finish, lambda ids, parsed, maker: None
 
-    def _remember(self, session: tuple[str, str | None], tokens: int) -> None:
-        """Credit a prefill to the session's next call; without a session nobody knows whose."""
-        if session[1] is not None:
-            self._ahead.put(session, (self._ahead.get(session) or 0) + tokens)
+    def _remember(self, prefill: CacheReport) -> None:
+        """Credit it to the session's next call; without a session nobody knows whose."""
+        session = (prefill.namespace, prefill.session)
+        if prefill.session is not None:
+            ahead = self._ahead.get(session) or 0
+            self._ahead.put(session, ahead + prefill.prefilled_tokens)
 
     def head_of(self, handle: str) -> ChatRequest | None:
         """The request behind a reply, with no messages but the system messages it begins with."""
@@ -118,9 +118,9 @@ class ReplyRecorder:
         self._heads.drop(lambda handle, head: head.namespace == namespace)
         self._ahead.drop(lambda session, tokens: session[0] == namespace)
         with self._lock:
-            for place, (whose, report) in enumerate(self._reports):
-                if whose == namespace and report.losses:
-                    self._reports[place] = (whose, _without_texts(report))
+            for place, report in enumerate(self._reports):
+                if report.namespace == namespace:
+                    self._reports[place] = _without_texts(report)
 
     def _begun_with(self, handle: str, request: ChatRequest) -> None:
         system = takewhile(lambda message: message.role == "system", request.messages)
@@ -132,7 +132,7 @@ class ReplyRecorder:
             return None
         return self._makers.get(parent.handle) or (now if self._makers.forgot else None)
 
-    def _report(self, built: BuiltPrompt, done: RowDone) -> CacheReport:
+    def _report(self, built: BuiltPrompt, done: RowDone, request: ChatRequest) -> CacheReport:
         return CacheReport(
             prompt_tokens=len(built.ids),
             reused_tokens=done.reused_tokens,
@@ -149,13 +149,15 @@ class ReplyRecorder:
             ),
             dropped_messages=built.dropped,
             prefix_tokens=built.prefix_tokens,
+            namespace=request.namespace,
+            session=request.session,
         )
 
-    def _count(self, report: CacheReport, session: tuple[str, str | None]) -> CacheReport:
+    def _count(self, report: CacheReport) -> CacheReport:
         with self._lock:
-            ahead = self._ahead.pop(session) or 0
+            ahead = self._ahead.pop((report.namespace, report.session)) or 0
             report = replace(report, background_prefilled_tokens=ahead)
-            self._reports.append((session[0], report))
+            self._reports.append(report)
             self._totals.calls += 1
             self._totals.prompt_tokens += report.prompt_tokens
             self._totals.reused_tokens += report.reused_tokens
@@ -164,8 +166,9 @@ class ReplyRecorder:
 
 
 def _without_texts(report: CacheReport) -> CacheReport:
+    """The numbers stay, whose they are does not."""
     losses = (replace(loss, before="", after="") for loss in report.losses)
-    return replace(report, losses=tuple(losses))
+    return replace(report, losses=tuple(losses), session=None, handle="")
 
 
 def _message(parsed: ParsedReply) -> Message:

@@ -164,6 +164,17 @@ def test_reports_and_counters(engine: Engine) -> None:
     assert json.dumps(stats.to_dict())
 
 
+def test_a_report_says_whose_call_it_was(engine: Engine) -> None:
+    request = ChatRequest(
+        (Message("user", "one"),), sampling=GREEDY, namespace="tenant", session="thread 1"
+    )
+    message = engine.chat(request).result().message
+    report = engine.last_report
+    assert report is not None
+    assert (report.namespace, report.session) == ("tenant", "thread 1")
+    assert report.handle == message.handle
+
+
 def test_evicted_tokens_are_named(engine: Engine) -> None:
     first = engine.chat(ChatRequest((Message("user", "one"),), sampling=GREEDY)).result()
     engine.clear()

@@ -39,6 +39,7 @@ def test_reports_keep_their_numbers_and_lose_their_texts(engine: Engine) -> None
     assert "secret" in repr(before)
     assert "secret" not in repr(after)
     assert after[2:] == before[2:]
+    assert {report.handle for report in after[:2]} == {""}
     assert [loss.reason for loss in after[1].losses] == [loss.reason for loss in before[1].losses]
 
 
