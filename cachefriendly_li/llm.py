@@ -62,8 +62,12 @@ class CacheFriendlyLLM(StructuredStreams):
     """
 
     model_name: str = Field(description="Hub id or path; the name in reports.")
-    context_window: int | None = Field(default=None, description="Tokens; None asks the model.")
-    max_new_tokens: int = Field(default=DEFAULT_NUM_OUTPUTS, description="New tokens per call.")
+    context_window: int | None = Field(
+        default=None, gt=0, description="Tokens, at most the model's own; None: as many."
+    )
+    max_new_tokens: int = Field(
+        default=DEFAULT_NUM_OUTPUTS, gt=0, description="New tokens per call."
+    )
     tokenizer_name: str | None = Field(default=None, description="None: the model's own.")
     device_map: Any = Field(default="auto", description="As in transformers.")
     stopping_ids: list[int] = Field(default_factory=list, description="Further stop tokens.")
@@ -103,7 +107,21 @@ class CacheFriendlyLLM(StructuredStreams):
             tokenizer_kwargs=self.tokenizer_kwargs,
             config=engine_config or EngineConfig(),
         )
-        self._source = EngineSource(checkpoint.open)
+        self._source = EngineSource.of(checkpoint)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Names and settings.
+
+        Raises:
+            TypeError: the LLM was built over loaded objects, whose weights are not copied.
+        """
+        # LlamaIndex leaves out what cannot be pickled, and makes of the rest what it can.
+        self._source.__reduce__()
+        return super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self._source = state["__pydantic_private__"]["_source"]
 
     @classmethod
     def class_name(cls) -> str:

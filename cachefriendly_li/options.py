@@ -86,6 +86,11 @@ def name_of(model_name: str | None, model: Any, engine: Any) -> str:
     Raises:
         ConfigError: nothing says which model it is.
     """
+    if not isinstance(model_name, str | None):
+        raise ConfigError(
+            f"model_name={model_name!r} is no name; give every other argument by its own name, "
+            "such as context_window="
+        )
     if engine is not None:
         return model_name or str(engine.model_name)
     if isinstance(model, str):
