@@ -16,8 +16,8 @@ from langchain_core.runnables.config import run_in_executor
 
 from cachefriendly.events import ChatEvent, Finished
 from cachefriendly.request import ChatRequest
-from cachefriendly_lc.convert import chunk_from_event, closing_chunks, message_from_result
 from cachefriendly_lc.listener import asked, heard
+from cachefriendly_lc.replies import chunk_from_event, closing_chunks, message_from_result
 
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call

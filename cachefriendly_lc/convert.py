@@ -1,4 +1,4 @@
-"""LangChain messages to the engine's messages and its replies back: pure functions.
+"""LangChain messages to the engine's messages and back: pure functions.
 
 An `AIMessage` carries its handle in ``response_metadata["cachefriendly"]``, a `SystemMessage` the
 values of its anchors in ``additional_kwargs["cachefriendly_anchors"]``.
@@ -6,13 +6,11 @@ values of its anchors in ``additional_kwargs["cachefriendly_anchors"]``.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 from langchain_core.messages import (
     AIMessage,
-    AIMessageChunk,
     BaseMessage,
     ChatMessage,
     FunctionMessage,
@@ -22,18 +20,9 @@ from langchain_core.messages import (
 )
 from langchain_core.messages import InvalidToolCall as LCInvalidToolCall
 from langchain_core.messages import ToolCall as LCToolCall
-from langchain_core.messages.ai import UsageMetadata
-from langchain_core.messages.tool import tool_call_chunk
 from langchain_core.utils.json import parse_partial_json
 
 from cachefriendly.errors import RequestError
-from cachefriendly.events import (
-    CacheReport,
-    ChatResult,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallReady,
-)
 from cachefriendly.messages import (
     ANCHORS_KEY,
     HANDLE_KEY,
@@ -44,18 +33,14 @@ from cachefriendly.messages import (
 )
 
 __all__ = [
-    "PROVIDER",
-    "chunk_from_event",
-    "closing_chunks",
+    "ai_message",
     "message_from_langchain",
-    "message_from_result",
     "message_to_langchain",
     "messages_from_langchain",
+    "reasoning_kwargs",
     "tool_call_to_langchain",
-    "usage_from_report",
+    "unparsable",
 ]
-
-PROVIDER = "cachefriendly"
 
 # A ChatMessage names its role freely; these spellings are in use.
 _CHAT_ROLES: Mapping[str, Role] = {
@@ -71,9 +56,6 @@ _CHAT_ROLES: Mapping[str, Role] = {
 # Frameworks repeat calls as content blocks; `tool_calls` is where they count.
 _CALL_BLOCKS = frozenset({"tool_use", "tool_call", "tool_call_chunk", "invalid_tool_call"})
 _REASONING_BLOCKS = frozenset({"reasoning", "thinking"})
-# LangChain joins the parts of a stream that have the same place, and numbers text and reasoning
-# itself, from 0. Without a place, event streams (v3) join all calls into one.
-_CALL_PLACES, _BROKEN_PLACES = 1000, 2000
 _TORN = "torn: "
 _Content: TypeAlias = str | list[str | dict[str, Any]]
 
@@ -208,7 +190,7 @@ def _invalid_from_langchain(call: LCInvalidToolCall) -> InvalidToolCall:
 def message_to_langchain(message: Message) -> BaseMessage:
     """The LangChain message that `message_from_langchain` turns back into ``message``."""
     if message.role == "assistant":
-        return _ai_message(message, {})
+        return ai_message(message)
     if message.role == "tool":
         return ToolMessage(
             content=message.content, tool_call_id=message.tool_call_id or "", name=message.name
@@ -219,14 +201,8 @@ def message_to_langchain(message: Message) -> BaseMessage:
     return SystemMessage(content=message.content, name=message.name, additional_kwargs=extras)
 
 
-def message_from_result(result: ChatResult, *, model_name: str) -> AIMessage:
-    """The finished reply, with usage and handle."""
-    ai = _ai_message(result.message, _metadata(result, model_name))
-    ai.usage_metadata = usage_from_report(result.report)
-    return ai
-
-
-def _ai_message(message: Message, metadata: Mapping[str, Any]) -> AIMessage:
+def ai_message(message: Message, metadata: Mapping[str, Any] | None = None) -> AIMessage:
+    """An assistant message, with ``metadata`` beside its handle."""
     handle = {HANDLE_KEY: message.handle} if message.handle else {}
     return AIMessage(
         content=message.content,
@@ -238,8 +214,8 @@ def _ai_message(message: Message, metadata: Mapping[str, Any]) -> AIMessage:
             )
             for c in message.invalid_tool_calls
         ],
-        additional_kwargs=_reasoning_kwargs(message.reasoning),
-        response_metadata={**metadata, **handle},
+        additional_kwargs=reasoning_kwargs(message.reasoning),
+        response_metadata={**(metadata or {}), **handle},
     )
 
 
@@ -247,67 +223,12 @@ def tool_call_to_langchain(call: ToolCall) -> LCToolCall:
     return LCToolCall(name=call.name, args=dict(call.arguments), id=call.id, type="tool_call")
 
 
-def _reasoning_kwargs(text: str | None) -> dict[str, Any]:
+def reasoning_kwargs(text: str | None) -> dict[str, Any]:
+    """Where LangChain keeps the reasoning of a message."""
     return {"reasoning_content": text} if text else {}
 
 
-def _metadata(result: ChatResult, model_name: str) -> dict[str, Any]:
-    return {
-        "model_name": model_name,
-        "model_provider": PROVIDER,
-        "finish_reason": result.finish_reason,
-    }
-
-
-def usage_from_report(report: CacheReport) -> UsageMetadata:
-    """LangChain's usage: the whole prompt, of which ``cache_read`` was reused."""
-    return UsageMetadata(
-        input_tokens=report.prompt_tokens,
-        output_tokens=report.generated_tokens,
-        total_tokens=report.prompt_tokens + report.generated_tokens,
-        input_token_details={
-            "cache_read": report.reused_tokens,
-            "cache_creation": report.prefilled_tokens,
-        },
-    )
-
-
-def chunk_from_event(event: TextDelta | ReasoningDelta | ToolCallReady) -> AIMessageChunk:
-    """The stream chunk of one event; `closing_chunks` are those that end a stream."""
-    if isinstance(event, TextDelta):
-        return AIMessageChunk(content=event.text)
-    if isinstance(event, ReasoningDelta):
-        return AIMessageChunk(content="", additional_kwargs=_reasoning_kwargs(event.text))
-    call = tool_call_chunk(
-        name=event.call.name,
-        args=json.dumps(dict(event.call.arguments), ensure_ascii=False),
-        id=event.call.id,
-        index=_CALL_PLACES + event.index,
-    )
-    return AIMessageChunk(content="", tool_call_chunks=[call])
-
-
-def closing_chunks(result: ChatResult, *, model_name: str) -> list[AIMessageChunk]:
-    """What ends a stream: broken calls, if any, then the one chunk with usage and metadata.
-
-    Merging chunks adds numbers and concatenates strings, so these may be sent only once. Event
-    streams (v3) do not look for calls in the last chunk.
-    """
-    broken = [
-        tool_call_chunk(name=c.name, args=_unparsable(c.raw), id=c.id, index=place)
-        for place, c in enumerate(result.message.invalid_tool_calls, _BROKEN_PLACES)
-    ]
-    handle = {HANDLE_KEY: result.message.handle} if result.message.handle else {}
-    last = AIMessageChunk(
-        content="",
-        usage_metadata=usage_from_report(result.report),
-        response_metadata={**_metadata(result, model_name), **handle},
-        chunk_position="last",
-    )
-    return [*([AIMessageChunk(content="", tool_call_chunks=broken)] if broken else []), last]
-
-
-def _unparsable(raw: str) -> str:
+def unparsable(raw: str) -> str:
     """LangChain parses merged chunks leniently: a torn call would come out valid, this does not."""
     try:
         parse_partial_json(raw)
@@ -317,5 +238,5 @@ def _unparsable(raw: str) -> str:
 
 
 def _as_written(raw: str) -> str:
-    """Undo `_unparsable`."""
+    """Undo `unparsable`."""
     return raw.removeprefix(_TORN)

@@ -30,12 +30,14 @@ from cachefriendly.events import (
 )
 from cachefriendly.messages import InvalidToolCall, Message, ToolCall
 from cachefriendly_lc.convert import (
-    chunk_from_event,
-    closing_chunks,
     message_from_langchain,
-    message_from_result,
     message_to_langchain,
     messages_from_langchain,
+)
+from cachefriendly_lc.replies import (
+    chunk_from_event,
+    closing_chunks,
+    message_from_result,
     usage_from_report,
 )
 
