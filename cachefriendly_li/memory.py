@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage
@@ -28,7 +28,7 @@ from cachefriendly_li.memory_tokens import (
     is_default,
     tokenizer_of,
 )
-from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
+from cachefriendly_li.memory_window import TRIM_TO, Window, share_of
 
 __all__ = ["ChatMemoryBuffer", "default_memory", "history_room"]
 
@@ -44,14 +44,14 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
     When the history outgrows ``token_limit``, `get` drops old turns until half of the limit is
     used (``trim_to``) and then keeps its place until the limit is reached again. Only whole turns
     are dropped: a newest turn that is too long by itself is returned whole, for the LLM to refuse.
+    Old turns with retrieved nodes are first cut to their questions, as far as that goes.
     """
 
     trim_to: float = Field(default=TRIM_TO, gt=0, le=1)
 
     _counter: MessageCounter = PrivateAttr(default_factory=MessageCounter)
     _live: Live = PrivateAttr(default_factory=Live)
-    # Where the window began at the last look: the index, and what stood there.
-    _window: tuple[int, str] = PrivateAttr(default=(0, ""))
+    _window: Window = PrivateAttr(default_factory=Window)
 
     @classmethod
     def from_defaults(
@@ -101,20 +101,16 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         if initial_token_count > self.token_limit:
             raise ValueError("Initial token count exceeds token limit")
         messages = self.get_all()
-        first, mark = self._window
-        if first and not (first < len(messages) and _mark(messages[first]) == mark):
-            first = 0  # the history is another one now
-        counts = self._counter.messages(messages[first:], self.tokenizer_fn)
-        starts = [begins_turn(message) for message in messages[first:]]
         limit = self.token_limit - initial_token_count
-        first += window_start(counts, starts, limit, share_of(limit, self.trim_to))
-        self._window = (first, _mark(messages[first]) if first else "")
-        return messages[first:]
+        self._window, held = self._window.over(messages).fit(
+            messages, self._count, limit, share_of(limit, self.trim_to)
+        )
+        return held
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
         self._live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
         data: dict[str, Any] = self.model_dump(mode="json", **kwargs)
-        return {**data, _WINDOW: list(self._window), LIVE_KEY: self._live.name}
+        return {**data, _WINDOW: asdict(self._window), LIVE_KEY: self._live.name}
 
     def to_string(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
@@ -137,8 +133,7 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
             trim_to=data.get("trim_to", TRIM_TO),
         )
         memory._live = live
-        first, mark = data.get(_WINDOW, (0, ""))
-        memory._window = (int(first), str(mark))
+        memory._window = Window(**data.get(_WINDOW, {}))
         return memory
 
     @classmethod
@@ -147,6 +142,9 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], ChatMemoryBuffer], tuple[Any]]:
         return type(self).from_dict, (self.to_dict(),)
+
+    def _count(self, messages: Sequence[ChatMessage]) -> list[int]:
+        return self._counter.messages(messages, self.tokenizer_fn)
 
     @field_serializer("chat_store")
     def serialize_courses_in_order(self, chat_store: BaseChatStore) -> dict[str, Any]:
@@ -166,9 +164,3 @@ def history_room(llm: LLM) -> int:
     metadata = llm.metadata
     ahead = metadata.context_window - max(256, metadata.num_output)
     return max(1, min(ahead, metadata.context_window * 3 // 4))
-
-
-def _mark(message: ChatMessage) -> str:
-    """16 hex digits that tell a message from others: enough to see that a history changed."""
-    text = f"{message.role.value}\n{message.content}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()

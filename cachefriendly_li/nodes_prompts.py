@@ -9,7 +9,7 @@ from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.callbacks import CallbackManager
 from llama_index.core.indices.prompt_helper import PromptHelper
 from llama_index.core.llms.llm import LLM
-from llama_index.core.prompts import BasePromptTemplate, ChatPromptTemplate
+from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.settings import Settings
 from llama_index.core.utilities.token_counting import TokenCounter
 
@@ -69,9 +69,14 @@ class NodesPrompts:
         before = [*self.prefix, self.first(question, "")]
         if not self._makes_room:
             return self._packed([*before, *history], texts)
-        room = self._room(before)
-        taken = TokenCounter(tokenizer=_tokenizer(self.llm)).estimate_tokens_in_messages([*history])
-        return self._packed(before, texts, limit=max(room - taken, room // 2))
+        counter = TokenCounter(tokenizer=_tokenizer(self.llm))
+        kept = (self.memory_limit or 0) - counter.get_string_tokens(_text_of(before))
+        splitter = self.helper.get_text_splitter_given_prompt(
+            PromptTemplate(_text_of(before)), padding=_ANSWER_ROOM, llm=self.llm
+        )
+        room = min(splitter.chunk_size, kept)
+        taken = counter.get_string_tokens(_text_of(history))
+        return self._packed(before, texts, limit=max(room - taken, room // 2, 1))
 
     def refine(
         self, question: str, answer: str, before: Sequence[ChatMessage], rest: Sequence[str]
@@ -95,13 +100,6 @@ class NodesPrompts:
         text = self.refining.format(context_msg=part, existing_answer=answer, query_str=question)
         return _asking(self.refining, text, question)
 
-    def _room(self, messages: Sequence[ChatMessage]) -> int:
-        prompt = ChatPromptTemplate(message_templates=list(messages))
-        splitter = self.helper.get_text_splitter_given_prompt(
-            prompt, padding=_ANSWER_ROOM, llm=self.llm
-        )
-        return splitter.chunk_size
-
     def _packed(
         self,
         messages: Sequence[ChatMessage],
@@ -113,7 +111,7 @@ class NodesPrompts:
         helper = self.helper
         if limit is not None:
             helper = helper.model_copy(update={"chunk_size_limit": limit})
-        prompt = ChatPromptTemplate(message_templates=list(messages))
+        prompt = PromptTemplate(_text_of(messages))
         return helper.repack(prompt, texts, padding=padding, llm=self.llm) or [""]
 
 
@@ -122,6 +120,12 @@ def _asking(template: BasePromptTemplate, text: str, question: str) -> ChatMessa
     if "query_str" not in template.template_vars:
         text = f"{text.strip()}\n\n{question}"
     return with_nodes(question, text)
+
+
+def _text_of(messages: Sequence[ChatMessage]) -> str:
+    """Messages as text to count tokens of. LlamaIndex counts messages with a tokenizer of its own,
+    text with the one it is given."""
+    return "".join(f"{message.role.value}\n{message.content or ''}\n" for message in messages)
 
 
 def _tokenizer(llm: LLM) -> Callable[[str], list[int]] | None:
