@@ -23,6 +23,7 @@ from llama_index.core.tools import AsyncBaseTool, ToolOutput
 from llama_index.core.workflow import Context, StopEvent, step
 from workflows.handler import WorkflowHandler
 
+from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, following, running, started_for
 from cachefriendly_li.agent_side import SideLLM, live_turn, with_forked_output
 from cachefriendly_li.agent_state import remember_with, with_state_text
@@ -69,6 +70,7 @@ class LiveAgent(BaseWorkflowAgent):
         return self
 
     def run(self, *args: Any, **kwargs: Any) -> WorkflowHandler:
+        drop_unfinished_steps(self, (*args, *kwargs.values()))
         return running(self, lambda: super(LiveAgent, self).run(*args, **kwargs))
 
     async def _init_context(self, ctx: Context, ev: AgentWorkflowStartEvent) -> None:

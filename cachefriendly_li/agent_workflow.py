@@ -24,6 +24,7 @@ from llama_index.core.workflow import Context, StartEvent, StopEvent, step
 from workflows.handler import WorkflowHandler
 
 from cachefriendly_li.agent import FunctionAgent, LiveAgent
+from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, running, started_for
 from cachefriendly_li.agent_side import SideLLM, View, live_turn, with_forked_output
 from cachefriendly_li.agent_state import remember_with, with_state_text
@@ -40,6 +41,7 @@ class AgentWorkflow(StockAgentWorkflow):
     """
 
     def run(self, *args: Any, **kwargs: Any) -> WorkflowHandler:
+        drop_unfinished_steps(self, (*args, *kwargs.values()))
         return running(self, lambda: super(AgentWorkflow, self).run(*args, **kwargs))
 
     async def _init_context(self, ctx: Context, ev: StartEvent) -> None:

@@ -166,6 +166,7 @@ class FollowedContext:
     def __init__(self, context: AgentContext, turn: Turn) -> None:
         self._context = context
         self._turn = turn
+        self.is_running = True  # a step is part of a run; asking the context itself is deprecated
 
     def write_event_to_stream(self, event: Any) -> None:
         self._turn.sees(event)

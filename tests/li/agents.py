@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 from llama_index.core.tools import FunctionTool
@@ -14,7 +15,7 @@ from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly.testing.engine_double import ScriptedCall
 
-__all__ = ["Journal", "SlowEngine", "add", "asking", "events_of", "until", "weather"]
+__all__ = ["Journal", "SlowEngine", "add", "asking", "events_of", "grew", "until", "weather"]
 
 
 def add(a: int, b: int) -> int:
@@ -110,3 +111,9 @@ async def until(condition: Any, timeout: float = 10) -> None:
             return
         await asyncio.sleep(0.01)
     raise AssertionError("it never happened")
+
+
+def grew(engine: ScriptedEngine) -> bool:
+    """Whether every prompt begins with the one before."""
+    asked = [request.messages for request in engine.requests]
+    return all(later[: len(before)] == before for before, later in pairwise(asked))

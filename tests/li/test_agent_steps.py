@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -39,7 +40,7 @@ async def test_each_step_and_each_run_prefills_only_what_is_new(
         await agent.run("Sure?", ctx=context)
     reports = tiny_watch.reports
     assert len(reports) == 4
-    for before, after in zip(reports, reports[1:], strict=False):
+    for before, after in pairwise(reports):
         held = before.prompt_tokens + before.generated_tokens - 1
         new = after.prompt_tokens - held
         assert after.prefilled_tokens + after.background_prefilled_tokens == new
