@@ -36,12 +36,15 @@ class SummaryCall:
     options: dict[str, Any]
 
 
-def fork_of(llm: LLM, oldest: Sequence[ChatMessage], instruction: str) -> SummaryCall | None:
-    """The call that goes on from the live conversation after ``oldest``.
+def fork_of(
+    llm: LLM, history: Sequence[ChatMessage], count: int, instruction: str
+) -> SummaryCall | None:
+    """The call that goes on from the live conversation after its ``count`` oldest messages.
 
     None when its last call was not made by this engine, or not lately.
     """
-    head = _head_of(llm, oldest)
+    head = _head_of(llm, history)
+    oldest = history[:count]
     if head is None:
         return None
     asked = ChatMessage(role=MessageRole.USER, content=instruction)

@@ -116,7 +116,7 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
         oldest = messages[:start]
         if not any(message.role != MessageRole.SYSTEM for message in oldest):
             return messages  # nothing new to say of a summary alone
-        summary = None if self.llm is None else self._summary_of(self.llm, oldest)
+        summary = None if self.llm is None else self._summary_of(self.llm, messages, start)
         self._replace(oldest, summary, messages)
         return self.get_all()
 
@@ -129,9 +129,10 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
             return 0
         return window_start(counts, starts, limit, share_of(limit, self.trim_to))
 
-    def _summary_of(self, llm: LLM, oldest: list[ChatMessage]) -> ChatMessage:
-        own = self.summarize_prompt
-        fork = fork_of(llm, oldest, own if own and own != SUMMARIZE_PROMPT else INSTRUCTION)
+    def _summary_of(self, llm: LLM, messages: list[ChatMessage], count: int) -> ChatMessage:
+        own, oldest = self.summarize_prompt, messages[:count]
+        instruction = own if own and own != SUMMARIZE_PROMPT else INSTRUCTION
+        fork = fork_of(llm, messages, count, instruction)
         if fork is None:
             return self._summarize_oldest_chat_history(oldest)
         try:
