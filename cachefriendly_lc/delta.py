@@ -12,32 +12,12 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Self, TypeAlias
 
-from cachefriendly.errors import MissingExtra, StateError
+from cachefriendly.errors import StateError
+from cachefriendly_lc.compat import DIFFS_ARE_WHOLE, DeltaChannel, PrivateStateAttr
 
-try:
-    from langchain.agents.middleware.types import PrivateStateAttr
-    from langgraph.channels.delta import DeltaChannel
-
-    # By identity: LangGraph gives every message that this very reducer will see an id first.
-    from langgraph.graph.message import _messages_delta_reducer as messages_reducer
-    from langgraph.pregel import _checkpoint
-except ImportError as error:
-    raise MissingExtra("langchain", "agents") from error
-
-__all__ = [
-    "DIFFS_ARE_WHOLE",
-    "DiffChannel",
-    "SpareChannel",
-    "TurnsChannel",
-    "merge_turns",
-    "messages_reducer",
-]
+__all__ = ["DiffChannel", "SpareChannel", "TurnsChannel", "merge_turns"]
 
 log = logging.getLogger(__name__)
-
-DIFFS_ARE_WHOLE = hasattr(_checkpoint, "_delta_channels_to_replay")
-"""Whether this LangGraph builds a thread's diffs right. 1.2.0 replays channels never written, so
-that a new thread and a cut one look alike, and shows other messages after forks and edits."""
 
 _DISTANCE = 100
 """Smallest distance of full copies, in updates; LangGraph's own default."""

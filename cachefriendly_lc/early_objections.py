@@ -13,12 +13,10 @@ from typing import Any
 
 from langchain.agents.middleware import AgentMiddleware
 from langchain_core.runnables import RunnableConfig
-from langgraph.prebuilt import ToolNode
+
+from cachefriendly_lc.compat import ToolNode, graph_that_runs, tool_call_wrappers
 
 __all__ = ["objections"]
-
-_CALL = "__pregel_call"
-"""Where LangGraph keeps, in a node's config, the function that schedules more tasks of its run."""
 
 _HARMLESS = frozenset(
     {
@@ -36,17 +34,10 @@ def objections(config: RunnableConfig, own: AgentMiddleware[Any, Any, Any]) -> t
         config: of the node that calls the model.
         own: the middleware that asks, which objects to nothing.
     """
-    run = _run_of(config)
+    run = graph_that_runs(config)
     if run is None:
         return ("the graph that runs cannot be seen",)
     return (*_after_model(run), *_interrupts(run), *_wrappers(run, own))
-
-
-def _run_of(config: RunnableConfig) -> Any:
-    call = config.get("configurable", {}).get(_CALL)
-    schedule = getattr(call, "keywords", {}).get("schedule_task")
-    run = getattr(schedule, "__self__", None)
-    return run if hasattr(run, "nodes") and hasattr(run, "interrupt_before") else None
 
 
 def _after_model(run: Any) -> Iterator[str]:
@@ -69,7 +60,7 @@ def _wrappers(run: Any, own: AgentMiddleware[Any, Any, Any]) -> Iterator[str]:
     if not isinstance(node, ToolNode):
         yield "the agent has no tool node"
         return
-    for wrapper in (node._wrap_tool_call, node._awrap_tool_call):
+    for wrapper in tool_call_wrappers(node):
         for middleware in _middlewares(wrapper):
             kind = type(middleware)
             if middleware is not own and f"{kind.__module__}.{kind.__name__}" not in _HARMLESS:

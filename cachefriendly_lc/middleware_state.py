@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, NotRequired
 
+from cachefriendly_lc.compat import AgentState, PrivateStateAttr
 from cachefriendly_lc.delta import TurnsChannel
-
-# Behind delta, which says what to install when it is missing.
-from langchain.agents.middleware.types import AgentState, PrivateStateAttr  # isort: skip
 
 __all__ = ["LAYOUT", "TURNS", "CacheFriendlyState"]
 

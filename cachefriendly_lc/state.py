@@ -8,11 +8,15 @@ from typing import Annotated, NotRequired, Required
 from langchain_core.messages import AnyMessage
 
 from cachefriendly.errors import ConfigError
-from cachefriendly_lc.delta import DIFFS_ARE_WHOLE, DiffChannel, messages_reducer
-
-# Behind delta, which says what to install when it is missing.
-from langchain.agents.middleware.types import AgentState, PrivateStateAttr, ResponseT  # isort: skip
-from langgraph.managed.is_last_step import RemainingStepsManager  # isort: skip
+from cachefriendly_lc.compat import (
+    DIFFS_ARE_WHOLE,
+    AgentState,
+    PrivateStateAttr,
+    RemainingStepsManager,
+    ResponseT,
+    messages_reducer,
+)
+from cachefriendly_lc.delta import DiffChannel
 
 __all__ = ["StateDiffAgentState"]
 

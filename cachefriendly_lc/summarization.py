@@ -13,18 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from langchain_core.messages import AIMessage, AnyMessage, BaseMessage, HumanMessage
 
-from cachefriendly.errors import ContextOverflow, MissingExtra
+from cachefriendly.errors import ContextOverflow
 from cachefriendly.openai_forms import tool_to_openai
+from cachefriendly_lc import compat
 from cachefriendly_lc.chat_model import ChatCacheFriendly
 from cachefriendly_lc.convert import message_to_langchain
 from cachefriendly_lc.middleware_turn import handle_of
 from cachefriendly_lc.scope import current_namespace
-
-try:
-    from langchain.agents import middleware as stock
-    from langchain.agents.middleware import summarization
-except ImportError as error:
-    raise MissingExtra("langchain", "agents") from error
 
 if TYPE_CHECKING:
     from cachefriendly.request import ChatRequest
@@ -43,7 +38,7 @@ summary alone, and call no tool."""
 """What the model is asked in place of LangChain's default prompt, which speaks of a copy."""
 
 
-class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
+class SummarizationMiddleware(compat.SummarizationMiddleware[Any, Any]):
     """Takes the arguments of LangChain's class of this name, and decides as it does.
 
     With another ``model`` than a `ChatCacheFriendly`, with a ``summarizer``, for a conversation
@@ -58,7 +53,8 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
         if asked is not None:
             messages, options = asked
             try:
-                return str(self._writer.invoke(messages, _config(), **options).text).strip()
+                writer, config = compat.summary_writer(self), compat.summary_config()
+                return str(writer.invoke(messages, config, **options).text).strip()
             except ContextOverflow:
                 log.debug("no summary from the live conversation: it does not fit the window")
         return super()._create_summary(messages_to_summarize)
@@ -68,29 +64,23 @@ class SummarizationMiddleware(stock.SummarizationMiddleware[Any, Any]):
         if asked is not None:
             messages, options = asked
             try:
-                reply = await self._writer.ainvoke(messages, _config(), **options)
+                writer, config = compat.summary_writer(self), compat.summary_config()
+                reply = await writer.ainvoke(messages, config, **options)
                 return str(reply.text).strip()
             except ContextOverflow:
                 log.debug("no summary from the live conversation: it does not fit the window")
         return await super()._acreate_summary(messages_to_summarize)
 
-    @property
-    def _writer(self) -> Any:
-        """The model with LangChain's retries, where this version of it has them."""
-        return getattr(self, "_summary_model", self.model)
-
     def _fork(
         self, messages: list[AnyMessage]
     ) -> tuple[list[BaseMessage], Mapping[str, Any]] | None:
         """The messages and options of a summary call that goes on from the live conversation."""
-        writer = getattr(self, "_summary_chat_model", self.model)
-        if getattr(self, "summarizer", None) is not None:
-            return None
+        writer = compat.summary_chat_model(self)
         head = _head_of(messages, writer) if isinstance(writer, ChatCacheFriendly) else None
         if head is None:
             return None
         prompt = self.summary_prompt
-        if prompt == summarization.DEFAULT_SUMMARY_PROMPT:
+        if prompt == compat.DEFAULT_SUMMARY_PROMPT:
             text = INSTRUCTION
         else:
             text = prompt.format(messages=_ABOVE).rstrip()
@@ -117,9 +107,3 @@ def _options(head: ChatRequest) -> dict[str, Any]:
         tools = [tool_to_openai(tool) for tool in head.tools]
         options |= {"tools": tools, "tool_choice": "none"}
     return options
-
-
-def _config() -> Any:
-    """What marks a summary call in traces and streams."""
-    made = getattr(summarization, "_summary_config", None)
-    return made() if made else {"metadata": {"lc_source": "summarization"}, "tags": ["nostream"]}

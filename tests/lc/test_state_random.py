@@ -13,7 +13,8 @@ from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
 from cachefriendly_lc import StateDiffAgentState
-from cachefriendly_lc.delta import DiffChannel, messages_reducer
+from cachefriendly_lc.compat import messages_reducer
+from cachefriendly_lc.delta import DiffChannel
 from tests.lc.test_state_agent import CONFIG, agent_of, ask, timeline
 
 APPROVED: Any = Command(resume={"decisions": [{"type": "approve"}] * 2})
