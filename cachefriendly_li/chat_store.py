@@ -14,7 +14,7 @@ from llama_index.core.storage.chat_store.loading import load_chat_store
 from pydantic import SerializerFunctionWrapHandler
 
 from cachefriendly.errors import RequestError
-from cachefriendly.state import SqliteLog, StateLog, session_names
+from cachefriendly.state import MemoryLog, SqliteLog, StateLog, session_names
 from cachefriendly_li.chat_store_thread import ChatThread
 
 __all__ = ["StateDiffChatStore", "dump_store", "load_store"]
@@ -140,7 +140,7 @@ class StateDiffChatStore(BaseChatStore):
             raise RequestError("not a StateDiffChatStore: the key 'threads' is missing")
         store = cls()
         for key, text in threads.items():
-            store._threads[key] = ChatThread(StateLog.from_json_lines(text))
+            store._threads[key] = ChatThread(MemoryLog(StateLog.from_json_lines(text)))
         return store
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], StateDiffChatStore], tuple[Any]]:
@@ -151,7 +151,7 @@ class StateDiffChatStore(BaseChatStore):
 
     def _thread(self, key: str) -> ChatThread:
         if key not in self._threads:
-            log = StateLog() if self.path is None else SqliteLog(self.path, key)
+            log = MemoryLog() if self.path is None else SqliteLog(self.path, key)
             self._threads[key] = ChatThread(log)
         return self._threads[key]
 

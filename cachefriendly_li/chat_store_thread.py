@@ -8,7 +8,7 @@ from typing import Any
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 
-from cachefriendly.state import SqliteLog, StateDiff, StateLog
+from cachefriendly.state import SessionLog, StateDiff, StateLog
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
 from cachefriendly_li.db_store_changes import replace_all
 
@@ -22,7 +22,7 @@ class ChatThread:
     A log in a file is read again before each use: another process may have appended.
     """
 
-    def __init__(self, log: StateLog | SqliteLog) -> None:
+    def __init__(self, log: SessionLog) -> None:
         self._log = log
         self._live: list[tuple[StateDiff, ChatMessage]] = []
         self._seen = -1
@@ -36,9 +36,9 @@ class ChatThread:
 
     @property
     def log(self) -> StateLog:
-        """In a file a copy."""
+        """The diffs so far, edits made in place included; a copy."""
         self._sync()
-        return self._log.read() if isinstance(self._log, SqliteLog) else self._log
+        return self._log.read()
 
     def add(self, messages: Sequence[ChatMessage]) -> None:
         self._sync(newest_only=True)
@@ -88,10 +88,7 @@ class ChatThread:
 
     def _append(self, change: Callable[[StateLog], Any], added: Sequence[ChatMessage] = ()) -> None:
         """Store a change; ``added`` are the live messages of what it appends."""
-        if isinstance(self._log, SqliteLog):
-            self._log.append(change)
-        else:
-            change(self._log)
+        self._log.append(change)
         self._refresh()
         first = len(self._live) - len(added)
         for index, chat in enumerate(added, start=first):
@@ -100,7 +97,7 @@ class ChatThread:
                 self._live[index] = (entry, chat)
 
     def _refresh(self) -> None:
-        log = self._log.read() if isinstance(self._log, SqliteLog) else self._log
+        log = self._log.read()
         if len(log) == self._seen:
             return
         known = {entry.seq: (entry, chat) for entry, chat in self._live}

@@ -15,7 +15,14 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr, model_serialize
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
 from cachefriendly.errors import RequestError
-from cachefriendly.state import SqliteLog, StateDiff, StateLog, session_names
+from cachefriendly.state import (
+    MemoryLog,
+    SessionLog,
+    SqliteLog,
+    StateDiff,
+    StateLog,
+    session_names,
+)
 from cachefriendly_li import db_store_changes as changes
 from cachefriendly_li.chat_store_codec import chat_of, note_of
 
@@ -59,8 +66,8 @@ class StateDiffDBChatStore(AsyncDBChatStore):
     path: str | None = Field(default=None, description="The SQLite file; None: in memory.")
     table_name: str = Field(default=_TABLE, description="Conversations of another are apart.")
 
-    _logs: OrderedDict[str, StateLog | SqliteLog] = PrivateAttr(default_factory=OrderedDict)
-    _lock: Any = PrivateAttr(default_factory=threading.RLock)
+    _logs: OrderedDict[str, SessionLog] = PrivateAttr(default_factory=OrderedDict)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     def __init__(self, path: str | Path | None = None, *, table_name: str = _TABLE) -> None:
         values: dict[str, Any] = {
@@ -165,21 +172,20 @@ class StateDiffDBChatStore(AsyncDBChatStore):
 
     # -- logs ---------------------------------------------------------------------------------
 
-    def _log(self, key: str) -> StateLog | SqliteLog:
+    def _log(self, key: str) -> SessionLog:
         with self._lock:
             if key not in self._logs:
-                made = StateLog() if self.path is None else SqliteLog(self.path, self._session(key))
-                self._logs[key] = made
-                if self.path is not None and len(self._logs) > _FILES_READ:
+                self._logs[key] = (
+                    SqliteLog(self.path, self._session(key)) if self.path else MemoryLog()
+                )
+                if self.path and len(self._logs) > _FILES_READ:
                     self._logs.popitem(last=False)
             self._logs.move_to_end(key)
             return self._logs[key]
 
     def _read(self, key: str) -> StateLog:
-        if self.path is None and key not in self._logs:
-            return StateLog()
-        log = self._log(key)
-        return log.read() if isinstance(log, SqliteLog) else log.copy()
+        known = self.path is not None or key in self._logs
+        return self._log(key).read() if known else StateLog()
 
     def _entries(
         self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE
@@ -205,14 +211,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
 
     def _changed(self, key: str, change: Callable[[StateLog], _T]) -> _T:
         done: list[_T] = []
-        log = self._log(key)
-        if isinstance(log, SqliteLog):
-            log.append(lambda longer: done.append(change(longer)))
-            return done[0]
-        with self._lock:
-            longer = log.copy()  # so that a change that fails half way leaves nothing behind
-            done.append(change(longer))
-            self._logs[key] = longer
+        self._log(key).append(lambda log: done.append(change(log)))
         return done[0]
 
     # -- as JSON ------------------------------------------------------------------------------
@@ -240,7 +239,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
             raise RequestError(f"not a {cls.class_name()}: class_name={data.get('class_name')!r}")
         store = cls(data.get("path"), table_name=data.get("table_name", _TABLE))
         for key, text in (data.get("logs") or {}).items():
-            store._logs[key] = StateLog.from_json_lines(text)
+            store._logs[key] = MemoryLog(StateLog.from_json_lines(text))
         return store
 
     def __reduce__(self) -> Any:
