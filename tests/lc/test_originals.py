@@ -19,6 +19,7 @@ original = pytest.importorskip("langchain_huggingface")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::langchain_core._api.LangChainDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:create_react_agent has been moved"),
     pytest.mark.skipif(
         not hasattr(BaseChatModel, "_add_version"), reason="the original needs langchain-core 1.6.6"
     ),
@@ -127,6 +128,30 @@ turns = [agent.invoke({"messages": [HumanMessage(text)]}, config) for text in ("
 said = [message.content for message in turns[-1]["messages"]]
 """
 
+REACT_AGENT = """
+from langgraph.prebuilt import create_react_agent
+
+agent = create_react_agent(model, [], prompt="Be brief.")
+done = agent.invoke({"messages": [HumanMessage("Hello")]})
+said = [message.content for message in done["messages"]]
+"""
+
+EXECUTOR = """
+from langchain_classic.agents import AgentExecutor, create_tool_calling_agent
+from langchain_classic.memory import ConversationBufferMemory
+from langchain_core.prompts import ChatPromptTemplate
+
+prompt = ChatPromptTemplate.from_messages(
+    [("placeholder", "{history}"), ("human", "{input}"), ("placeholder", "{agent_scratchpad}")]
+)
+executor = AgentExecutor(
+    agent=create_tool_calling_agent(model, [], prompt),
+    tools=[],
+    memory=ConversationBufferMemory(return_messages=True),
+)
+said = [executor.invoke({"input": text})["output"] for text in ("Hello", "Why?")]
+"""
+
 PROGRAMS = {
     "chat": CHAT,
     "chain": CHAIN,
@@ -137,6 +162,8 @@ PROGRAMS = {
     "ConversationChain": CONVERSATION,
     "RunnableWithMessageHistory": HISTORY,
     "create_agent": AGENT,
+    "create_react_agent": REACT_AGENT,
+    "AgentExecutor": EXECUTOR,
 }
 
 
