@@ -4,9 +4,9 @@ LlamaIndex finds that argument by its annotation, and a string (as ``from __futu
 annotations`` makes of it) is no `Context` to it.
 """
 
-from llama_index.core.workflow import Context
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
-__all__ = ["count", "look", "remember"]
+__all__ = ["confirm", "count", "look", "remember"]
 
 
 async def count(ctx: Context) -> str:
@@ -25,3 +25,11 @@ async def remember(ctx: Context, text: str) -> str:
     """Keep a text."""
     await ctx.store.set("text", text)
     return text
+
+
+async def confirm(ctx: Context) -> str:
+    """Ask a human."""
+    event = await ctx.wait_for_event(
+        HumanResponseEvent, waiter_event=InputRequiredEvent(prefix="Sure?")
+    )
+    return str(event.response)

@@ -13,7 +13,13 @@ from llama_index.core.workflow import Context
 
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine
-from cachefriendly_li import AgentWorkflow, CacheFriendlyLLM, FunctionAgent, Memory, StateDiffDBChatStore
+from cachefriendly_li import (
+    AgentWorkflow,
+    CacheFriendlyLLM,
+    FunctionAgent,
+    Memory,
+    StateDiffDBChatStore,
+)
 from tests.li.agents import add, grew
 from tests.li.context_tools import count
 
