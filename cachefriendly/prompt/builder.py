@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, time
 from functools import partial
-from itertools import takewhile
 from typing import Any
 
 from cachefriendly.config import Clock, HistoryPolicy
@@ -21,14 +20,12 @@ from cachefriendly.prompt.awaiting import (
 from cachefriendly.prompt.bindings import Binder, Bound, BoundTalk
 from cachefriendly.prompt.boundaries import likely_partings
 from cachefriendly.prompt.built import BuiltPrompt, Circumstances, Provenance
-from cachefriendly.prompt.canonical_tools import canonical_tools
 from cachefriendly.prompt.chain import Link
 from cachefriendly.prompt.committed import record_of
 from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.departure import find_departure
 from cachefriendly.prompt.digests import digest_of
-from cachefriendly.prompt.disguise import disguise_for
 from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
 from cachefriendly.prompt.head import PrefixLengths
 from cachefriendly.prompt.inputs import InputDigests
@@ -39,9 +36,9 @@ from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
 from cachefriendly.prompt.policy import policy_named
 from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.rendering import PreparedTemplate, Rendering
-from cachefriendly.prompt.restore import restored, thoughts_apart
-from cachefriendly.prompt.template import check_arguments, template_source
-from cachefriendly.prompt.texts import texts_of_request
+from cachefriendly.prompt.restore import restored
+from cachefriendly.prompt.template import check_arguments
+from cachefriendly.prompt.templates import Templates
 from cachefriendly.prompt.tokens import TextTokenizer
 from cachefriendly.prompt.transcript import Recognition, Transcript
 from cachefriendly.prompt.turns import Turns
@@ -77,33 +74,27 @@ class PromptBuilder:
         self._clock = clock
         self._now = now
         self._identity = digest_of(model_fingerprint.encode(), tokenizer_digest(tokenizer))
-        plain = template_source(tokenizer, with_tools=False)
-        with_tools = template_source(tokenizer, with_tools=True)
-        self._plain = PreparedTemplate(tokenizer, plain)
-        self._with_tools = self._plain
-        if with_tools != plain:
-            self._with_tools = PreparedTemplate(tokenizer, with_tools)
-        sources = [source.encode("utf-8", "surrogatepass") for source in (plain, with_tools)]
-        identity = digest_of(self._identity, *sources).hex()[:16]
+        self._templates = Templates(tokenizer, self._policy)
+        identity = digest_of(self._identity, *self._templates.sources).hex()[:16]
         self.turns = Turns(self.transcript, self.tokens, identity)
         self._binder = Binder(self.transcript)
         self._prefixes = PrefixLengths()
         self._window = window
-        self._lengths = MessageLengths(self.tokens.count, self._plain_length)
+        self._lengths = MessageLengths(self.tokens.count, self._templates.plain_length)
 
     @property
     def dialect(self) -> Dialect:
         """The tool dialect of the template that is used when tools are given."""
-        return self._with_tools.dialect
+        return self._templates.with_tools.dialect
 
     def prepared(self, *, with_tools: bool) -> PreparedTemplate:
         """The template that is used with tools, or without; the same one for most tokenizers."""
-        return self._with_tools if with_tools else self._plain
+        return self._templates.with_tools if with_tools else self._templates.plain
 
     @property
     def tokens(self) -> TextTokenizer:
         """Text to ids and back on frozen clones."""
-        return self._plain.tokens
+        return self._templates.plain.tokens
 
     def decoder(self) -> StreamDecoder:
         """A decoder for one reply."""
@@ -151,7 +142,7 @@ class PromptBuilder:
         build = partial(self._build, request, talk, generation_prompt)
         if self._window is None or whole:
             return build(Cut.nothing(len(talk.links)))
-        lengths, head = self._lengths.of(talk.links), self._head_length(request)
+        lengths, head = self._lengths.of(talk.links), self._templates.head_length(request)
         return self._window.fit(request.messages, lengths, head, build)
 
     def _build_awaiting(self, request: ChatRequest, awaiting: Collection[str]) -> BuiltPrompt:
@@ -178,11 +169,10 @@ class PromptBuilder:
             moved = CutMoved.of(found, links)
         if self._policy.restores:
             messages = restored(messages, found.known)
-        rendering = self._rendering(
-            request, messages, request.moment or self._moment(found), cut.kept
-        )
+        moment = request.moment or self._moment(found)
+        rendering = self._templates.rendering(request, messages, moment, cut.kept)
         now = self._circumstances(request, rendering, links, talk.newest)
-        disguised = self._disguised(messages, rendering)
+        disguised = self._templates.disguised(messages, rendering)
         composition = compose(
             rendering,
             disguised,
@@ -205,53 +195,6 @@ class PromptBuilder:
         if now.bound is not None:
             self._binder.remember(built.namespace, now.session, now.bound)
         return self.transcript.add(record_of(built, output_ids, reply, self.tokens))
-
-    def _rendering(
-        self,
-        request: ChatRequest,
-        messages: Sequence[Message],
-        moment: datetime,
-        numbers: Sequence[int],
-    ) -> Rendering:
-        prepared = self.prepared(with_tools=bool(request.tools))
-        arguments = request.template_arguments
-        texts = list(texts_of_request(messages, request.tools, arguments, numbers))
-        source = prepared.template.source
-        disguise = disguise_for(prepared.controls, texts, source)
-        tools = canonical_tools(request.tools) if self._policy.sorts_tools else request.tools
-        return Rendering(
-            prepared,
-            disguise,
-            tuple(disguise.tool(tool) for tool in tools),
-            disguise.value(arguments),
-            moment,
-            prepared.seams.sever(texts, [source, *disguise.placeholders.values()]),
-        )
-
-    def _length(self, request: ChatRequest, messages: Sequence[Message]) -> int:
-        """Tokens of a conversation as the template prints it, whenever that is."""
-        numbers = range(len(messages))
-        rendering = self._rendering(request, messages, datetime(2000, 1, 1), numbers)
-        disguised = self._disguised(messages, rendering)
-        text = rendering.render(disguised, add_generation_prompt=True)
-        reveal = rendering.disguise.reveal if rendering.disguise else None
-        return len(rendering.prepared.tokens.encode(text, reveal=reveal))
-
-    def _plain_length(self, messages: Sequence[Message]) -> int:
-        return self._length(ChatRequest(()), messages)
-
-    def _head_length(self, request: ChatRequest) -> int:
-        """Tokens of all but the conversation: system messages at its start, tools, and so on."""
-        system = takewhile(lambda message: message.role == "system", request.messages)
-        return self._length(request, [*system, Message("user", "")])
-
-    def _disguised(self, messages: Sequence[Message], rendering: Rendering) -> list[Message]:
-        """Control tokens in disguise, and reasoning where the template looks for it."""
-        disguise, features = rendering.disguise, rendering.prepared.features
-        if self._policy.restores and features.reasoning:
-            think, opens = rendering.prepared.dialect.reasoning, features.opens_reasoning
-            messages = thoughts_apart(messages, disguise, think, open_start=opens)
-        return [disguise.message(message) for message in messages]
 
     def _moment(self, found: Recognition) -> datetime:
         """What ``strftime_now`` prints: a conversation keeps the time of its first call."""

@@ -190,7 +190,7 @@ def dropped(prompts: Any, messages: Sequence[Message]) -> list[int]:
 def kept(prompts: Any, messages: Sequence[Message]) -> list[Message]:
     request = ChatRequest(tuple(messages))
     lengths = prompts._lengths.of(links_of(messages))
-    cut = prompts._window.cut(messages, lengths, prompts._head_length(request))
+    cut = prompts._window.cut(messages, lengths, prompts._templates.head_length(request))
     return [messages[i] for i in cut.kept]
 
 

@@ -45,7 +45,7 @@ def request(text: str) -> ChatRequest:
 
 def counts(builder: PromptBuilder, text: str) -> Counter[int]:
     built = builder.build(request(text))
-    return Counter(i for i in built.ids if i in builder._with_tools.controls.ids)
+    return Counter(i for i in built.ids if i in builder.prepared(with_tools=True).controls.ids)
 
 
 @pytest.mark.parametrize("token", ["<think>", "</think>"])
@@ -71,7 +71,7 @@ def test_byte_tokenizer(template):
 def test_demo_tokenizer(tokenizer_with):
     builder = PromptBuilder(tokenizer_with())
     clean = counts(builder, "plain")
-    for token in builder._plain.controls.by_text:
+    for token in builder.prepared(with_tools=False).controls.by_text:
         assert counts(builder, token) == clean, token
         assert token in builder.build(request(token)).text
 
@@ -306,6 +306,6 @@ def test_a_request_that_uses_every_placeholder_names_the_message(last):
 def test_a_token_that_ends_with_a_newline_makes_no_suspect_of_every_text():
     tokenizer = byte_tokenizer(templates.CHATML)
     tokenizer.add_tokens(["<|turn|>\n", "\n\n"], special_tokens=True)
-    seams = PromptBuilder(tokenizer)._plain.seams
+    seams = PromptBuilder(tokenizer).prepared(with_tools=False).seams
     assert not seams.suspects("two\nlines")
     assert seams.suspects("<|tu")
