@@ -141,18 +141,19 @@ def test_a_block_that_is_no_text_is_refused_in_this_layout() -> None:
 
 
 @pytest.mark.parametrize("method", InsertMethod)
-def test_the_stock_layout_is_llama_indexs_own(method: InsertMethod) -> None:
-    def told(kind: Any, **options: Any) -> list[ChatMessage]:
-        block = StaticMemoryBlock(name="facts", static_content="tea")
-        memory = kind.from_defaults(memory_blocks=[block], insert_method=method, **options)
-        for message in (ChatMessage(role="system", content="Be brief."), user("q")):
-            memory.put(message)
-        seen: list[ChatMessage] = memory.get()
+async def test_the_stock_layout_is_llama_indexs_own(method: InsertMethod) -> None:
+    async def told(kind: Any, **options: Any) -> list[ChatMessage]:
+        block: Any = StaticMemoryBlock(name="facts", static_content="tea")
+        memory = kind(
+            memory_blocks=[block], insert_method=method, token_limit=1000, session_id="s", **options
+        )
+        await memory.aput_messages([ChatMessage(role="system", content="Be brief."), user("q")])
+        seen: list[ChatMessage] = await memory.aget()
         return seen
 
     store = SQLAlchemyChatStore(table_name="t")
-    assert told(Memory, layout="stock") == told(StockMemory, chat_store=store)
-    asyncio.run(_dispose(store))
+    assert await told(Memory, layout="stock") == await told(StockMemory, sql_store=store)
+    await _dispose(store)
 
 
 async def _dispose(store: SQLAlchemyChatStore) -> None:
