@@ -105,7 +105,14 @@ class Message:
 
 def canonical_json(value: Any) -> str:
     """JSON with sorted keys and no whitespace: equal values give equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, default=str)
+    try:
+        return _dumped(value, sort_keys=True)
+    except TypeError:  # keys of several kinds, which have no order before they are text
+        return _dumped(json.loads(_dumped(value)), sort_keys=True)
+
+
+def _dumped(value: Any, **options: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=str, **options)
 
 
 def _plain_copy(value: Any) -> Any:
