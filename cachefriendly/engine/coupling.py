@@ -29,7 +29,8 @@ def rows_influence_each_other(model: Any) -> str | None:
     device = input_device(model)
     with torch.inference_mode():
         for name, module in model.named_modules():
-            if _is_quantized_linear(module) and _coupled(module, device, model.dtype):
+            width = _quantized_width(module)
+            if width is not None and _coupled(module, width, device, model.dtype):
                 return (
                     f"{name} ({type(module).__name__}) scales its activations by the loudest "
                     "token of a forward"
@@ -37,17 +38,15 @@ def rows_influence_each_other(model: Any) -> str | None:
     return None
 
 
-def _is_quantized_linear(module: nn.Module) -> bool:
-    width = getattr(module, "in_features", None)
-    if not isinstance(width, int):
-        return False
-    weight = getattr(module, "weight", None)
-    return type(module) is not nn.Linear or type(weight) is not nn.Parameter
+def _quantized_width(module: nn.Module) -> int | None:
+    """How many features go into a quantized linear layer; None for every other module."""
+    width, weight = getattr(module, "in_features", None), getattr(module, "weight", None)
+    plain = type(module) is nn.Linear and type(weight) is nn.Parameter
+    return width if isinstance(width, int) and not plain else None
 
 
-def _coupled(module: nn.Module, device: torch.device, dtype: torch.dtype) -> bool:
+def _coupled(module: nn.Module, width: int, device: torch.device, dtype: torch.dtype) -> bool:
     generator = torch.Generator().manual_seed(1)
-    width = int(module.in_features)  # type: ignore[arg-type]
     quiet, loud = torch.randn(2, width, generator=generator)
     alone = _output(module, quiet[None].to(device, dtype))
     beside = _output(module, torch.stack([quiet, loud * LOUDER]).to(device, dtype))

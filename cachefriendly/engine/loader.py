@@ -92,11 +92,12 @@ def context_window_of(config: Any, wanted: int | None) -> int:
     """
     text = config.get_text_config(decoder=True)
     limit = getattr(text, "max_position_embeddings", None) or getattr(text, "n_positions", None)
-    if wanted is None and limit is None:
+    window = limit if wanted is None else wanted
+    if window is None:
         raise ConfigError("the model does not say its context length; set context_window=")
     if wanted is not None and limit is not None and wanted > limit and not _stretches(text):
         raise ConfigError(f"context_window={wanted} exceeds the model's {limit} positions")
-    return int(wanted if wanted is not None else limit)  # type: ignore[arg-type]
+    return int(window)
 
 
 def _stretches(text: Any) -> bool:
