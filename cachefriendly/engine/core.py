@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.config import EngineConfig
 from cachefriendly.engine.attempt import Attempt
 from cachefriendly.engine.backends import choice_after, open_backend
@@ -127,6 +128,21 @@ class Core:
         for row in self.scheduler.admissible():
             self._spaces.look_closely()
             self.scheduler.start(row)
+            try:
+                self._open(row)
+            except Exception as error:
+                failure = RowFailed(f"the call could not start: {type(error).__name__}: {error}")
+                failure.__cause__ = error
+                self._end(row, failure)
+
+    def _open(self, row: Row) -> None:
+        """Opening may copy: kept tokens go when there is no memory for it."""
+        try:
+            self._spaces.open(row)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            self.cache.clear()
             self._spaces.open(row)
 
     def _follow_lengths(self) -> None:

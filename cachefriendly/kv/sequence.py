@@ -207,14 +207,23 @@ def _cut(pieces: Iterable[Piece], start: int, stop: int) -> list[Piece]:
 def _copy(pieces: tuple[Piece, ...], ledger: Ledger) -> list[Piece]:
     total = sum(piece.tokens for piece in pieces)
     extent = Extent(total, ledger)
+    try:
+        _fill(extent, pieces)
+    except BaseException:  # there may be no memory for it
+        extent.hold()
+        extent.drop()
+        raise
+    extent.written = total
+    return [Piece(extent, 0, total)]
+
+
+def _fill(extent: Extent, pieces: Iterable[Piece]) -> None:
     offset = 0
     for piece in pieces:
         for slot in piece.extent.slots():
             key, value = piece.extent.read(slot, piece.start, piece.stop)
             extent.write(slot, offset, _headed(key), _headed(value))
         offset += piece.tokens
-    extent.written = total
-    return [Piece(extent, 0, total)]
 
 
 def _headed(tensor: Tensor) -> Tensor:

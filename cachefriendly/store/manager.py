@@ -5,6 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
+from cachefriendly.compat_transformers import out_of_memory
 from cachefriendly.kv.extent import Ledger, Piece
 from cachefriendly.kv.sequence import Segment
 from cachefriendly.kv.sequence import Sequence as KVSequence
@@ -98,10 +99,19 @@ class KVCacheManager(TreesBySpace[Segment]):
         self._evicted_tokens += len(leaf.ids)
         parent = tree.evict(leaf)
         if parent is not None and parent.value.kept_share() < COPY_OUT_BELOW:
-            old = parent.value
-            parent.value = old.compacted(self.ledger)
-            old.release()
+            self._copy_out(parent)
         return parent
+
+    def _copy_out(self, node: Node[Segment]) -> None:
+        """Where there is no memory for a copy, the node keeps its extent until it is evicted."""
+        old = node.value
+        try:
+            node.value = old.compacted(self.ledger)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            return
+        old.release()
 
 
 def _pieces(match: Match[Segment]) -> list[Piece]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cachefriendly.kv.extent import Extent
 from cachefriendly.kv.sequence import Sequence
 from cachefriendly.store.manager import KVCacheManager
 
@@ -109,6 +111,27 @@ def test_a_short_kept_prefix_does_not_pin_a_long_extent() -> None:
     assert freed > 0
     assert cache.ledger.bytes <= 60 * BYTES_PER_TOKEN
     assert cache.lookup(prefix) == 40
+
+
+def test_without_memory_for_a_copy_room_is_made_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cache = KVCacheManager(1 << 30)
+    prefix = list(range(40))
+    run(cache, [*prefix, *range(1000, 1900)])
+    run(cache, [*prefix, 7])
+
+    def no_memory(*_: object) -> None:
+        raise torch.OutOfMemoryError("out of memory: tried to allocate 1 GiB")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Extent, "write", no_memory)
+        cache.make_room((1 << 30) - 60 * BYTES_PER_TOKEN)
+    assert cache.ledger.bytes <= 60 * BYTES_PER_TOKEN
+    run(cache, prefix)
+    assert cache.lookup(prefix) == 40
+    cache.clear()
+    assert (cache.ledger.bytes, cache.ledger.extents) == (0, 0)
 
 
 def test_running_rows_are_not_evicted() -> None:
