@@ -21,11 +21,10 @@ from llama_index.core.memory.memory import (
     generate_chat_store_key,
 )
 from llama_index.core.prompts import RichPromptTemplate
-from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cachefriendly.errors import ConfigError, RequestError
-from cachefriendly.messages import HANDLE_KEY
 from cachefriendly_li import memory_json, memory_tail
 from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
 from cachefriendly_li.memory_queue import Queue, queue_of
@@ -38,7 +37,13 @@ from cachefriendly_li.memory_tokens import (
     is_default,
     tokenizer_of,
 )
-from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
+from cachefriendly_li.memory_window import (
+    TRIM_TO,
+    begins_turn,
+    portions,
+    share_of,
+    window_start,
+)
 
 __all__ = ["Memory"]
 
@@ -207,6 +212,14 @@ class Memory(SyncMemory):
             await self.sql_store.add_messages(self.session_id, messages)
             await self._manage_queue()
 
+    async def aset(self, messages: list[ChatMessage]) -> None:
+        await super().aset(messages)
+        self._offered = None
+
+    async def areset(self, status: MessageStatus | None = None) -> None:
+        await super().areset(status)
+        self._offered = None
+
     async def aedit_newest(self, message: ChatMessage) -> None:
         """Put ``message`` in the place of the newest one; memory that stands before it stays."""
         async with self._lock():
@@ -232,7 +245,7 @@ class Memory(SyncMemory):
         if first == 0:
             return  # the newest turn is never cut
         gone = await self._queue.archive_until(self.session_id, stored[first - 1].seq)
-        for portion in _portions(gone, counts, self.token_flush_size):
+        for portion in portions(gone, counts, self.token_flush_size):
             await self._remember(portion)
 
     async def _remember(self, messages: Sequence[ChatMessage]) -> None:
@@ -242,7 +255,7 @@ class Memory(SyncMemory):
                 raise RequestError(f"memory block {block.name!r} has no llm; call memory.use_llm")
         puts = [
             block.aput(
-                [_bare(message) for message in messages],
+                [memory_tail.bare(message) for message in messages],
                 from_short_term_memory=True,
                 session_id=self.session_id,
             )
@@ -317,25 +330,3 @@ class Memory(SyncMemory):
 
     def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Memory:
         return type(self).from_dict(self.to_dict())
-
-
-def _bare(message: ChatMessage) -> ChatMessage:
-    """A copy without our handle, which a block would take for a part of the text."""
-    twin = message.model_copy(deep=True)
-    twin.additional_kwargs.pop(HANDLE_KEY, None)
-    return twin
-
-
-def _portions(
-    messages: Sequence[ChatMessage], counts: Sequence[int], size: int
-) -> list[list[ChatMessage]]:
-    """Whole turns, as many as it takes to reach ``size`` tokens."""
-    portions: list[list[ChatMessage]] = []
-    used = size
-    for message, count in zip(messages, counts, strict=False):
-        if not portions or (used >= size and begins_turn(message)):
-            portions.append([])
-            used = 0
-        portions[-1].append(message)
-        used += count
-    return portions

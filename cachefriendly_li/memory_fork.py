@@ -67,7 +67,8 @@ def _head_of(llm: LLM, messages: Sequence[ChatMessage]) -> ChatRequest | None:
     for message in reversed(messages):
         handle = message.additional_kwargs.get(HANDLE_KEY)
         head = llm.engine.head_of(handle) if isinstance(handle, str) else None
-        if head is not None:
+        # A reply of another namespace may stand in the history; its system prompt stays there.
+        if head is not None and head.namespace == llm.cache_namespace:
             return head
     return None
 

@@ -11,7 +11,7 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole
 
 from cachefriendly_li.nodes import question_alone
 
-__all__ = ["TRIM_TO", "Counter", "Window", "begins_turn", "share_of", "window_start"]
+__all__ = ["TRIM_TO", "Counter", "Window", "begins_turn", "portions", "share_of", "window_start"]
 
 Counter: TypeAlias = Callable[[Sequence[ChatMessage]], list[int]]
 """Tokens of each message."""
@@ -123,3 +123,18 @@ def _mark(message: ChatMessage) -> str:
     """16 hex digits that tell a message from others: enough to see that a history changed."""
     text = f"{message.role.value}\n{message.content}"
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+def portions(
+    messages: Sequence[ChatMessage], counts: Sequence[int], size: int
+) -> list[list[ChatMessage]]:
+    """Whole turns, as many together as it takes to reach ``size`` tokens."""
+    parts: list[list[ChatMessage]] = []
+    used = size
+    for message, count in zip(messages, counts, strict=False):
+        if not parts or (used >= size and begins_turn(message)):
+            parts.append([])
+            used = 0
+        parts[-1].append(message)
+        used += count
+    return parts

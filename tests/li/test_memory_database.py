@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage, ImageBlock, TextBlock, ToolCallBlock
 from llama_index.core.bridge.pydantic import Field
-from llama_index.core.memory import FactExtractionMemoryBlock, StaticMemoryBlock
+from llama_index.core.embeddings import MockEmbedding
+from llama_index.core.memory import FactExtractionMemoryBlock, StaticMemoryBlock, VectorMemoryBlock
 from llama_index.core.memory import Memory as StockMemory
 from llama_index.core.memory.memory import BaseMemoryBlock, InsertMethod
+from llama_index.core.schema import TextNode
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+from llama_index.core.vector_stores.types import BasePydanticVectorStore, VectorStoreQueryResult
 
 from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message
@@ -273,6 +276,58 @@ async def test_facts_are_extracted_from_flushed_turns_and_told_in_the_next() -> 
     await memory.aput(user("q2 " + "w " * 20))
     assert "Ada likes tea" in texts(await memory.aget())[0]
     assert engine.requests[0].messages[0] == Message("user", "I like tea " + "w " * 60)
+
+
+class Shelf(BasePydanticVectorStore):
+    """Holds nodes, and finds the newest."""
+
+    stores_text: bool = True
+    nodes: list[Any] = Field(default_factory=list)
+
+    @property
+    def client(self) -> None:
+        return None
+
+    def add(self, nodes: Any, **kwargs: Any) -> list[str]:
+        self.nodes += nodes
+        return [node.node_id for node in nodes]
+
+    def delete(self, ref_doc_id: str, **kwargs: Any) -> None: ...
+
+    def query(self, query: Any, **kwargs: Any) -> VectorStoreQueryResult:
+        return VectorStoreQueryResult(nodes=self.nodes[-1:], similarities=[1.0], ids=["n"])
+
+
+async def test_what_a_vector_block_finds_stays_with_the_turn_it_was_found_for() -> None:
+    shelf = Shelf()
+    block = VectorMemoryBlock(vector_store=shelf, embed_model=MockEmbedding(embed_dim=2))
+    memory = memory_with(block, token_limit=100, chat_history_token_ratio=1.0, token_flush_size=10)
+    await memory.aput_messages([user("old " + "w " * 60), reply("x " * 30)])
+    await memory.aput(user("q1 " + "w " * 20))
+    memory.token_limit = 1000  # what was found counts as well
+    first = await memory.aget()
+    assert "<message role='user'>old" in texts(first)[0]
+    assert "cf1:" not in shelf.nodes[0].text  # handles are no text
+    shelf.nodes.append(TextNode(text="something else"))
+    await memory.aput_messages([reply("a1"), user("q2")])
+    second = await memory.aget()
+    assert second[:1] == first
+    assert "something else" in texts(second)[2]
+
+
+def test_a_conversation_begun_anew_is_told_again() -> None:
+    for store in (None, SQLAlchemyChatStore(table_name="t")):
+
+        async def talk(store: Any) -> None:
+            memory = memory_with(Board(name="facts", text="tea"), chat_store=store)
+            for _ in range(2):
+                await memory.aput(user("q"))
+                assert texts(await memory.aget()) == [FACTS.format("tea") + "q"]
+                await memory.areset()
+            if store is not None:
+                await _dispose(store)
+
+        asyncio.run(talk(store))
 
 
 async def test_the_newest_message_can_be_edited_and_keeps_its_memory() -> None:

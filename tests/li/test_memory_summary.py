@@ -179,6 +179,18 @@ def test_the_fork_keeps_system_prompt_and_tools_and_calls_none() -> None:
     assert fork.session != live.session
 
 
+def test_a_reply_of_another_namespace_brings_nothing_of_it() -> None:
+    engine = ScriptedEngine(Message("assistant", "Hi.", handle="cf1:h"), SUMMARY)
+    llm = CacheFriendlyLLM(engine=engine, cache_namespace="a")
+    llm.chat([ChatMessage(role="system", content="A's secret."), user("hello")])
+    talk = [m if m.role == "user" else reply(str(m.content), "cf1:h") for m in turns(6)]
+    memory = memory_on(engine, *talk)
+    memory.llm = CacheFriendlyLLM(engine=engine, cache_namespace="b")
+    memory.get()
+    assert "A's secret." not in str(engine.requests[-1].messages)
+    assert engine.requests[-1].namespace == "b"
+
+
 def test_without_a_live_conversation_llama_index_makes_the_summary() -> None:
     class Full(ScriptedEngine):
         def chat(self, request: Any, **options: Any) -> Any:

@@ -8,12 +8,21 @@ import sys
 import cachefriendly_li
 
 NAMES = {
+    "AgentWorkflow",
     "AnchoredPrompt",
     "CacheFriendlyChatEngine",
     "CacheFriendlyLLM",
     "ChatMemoryBuffer",
+    "ChatSummaryMemoryBuffer",
+    "CondensePlusContextChatEngine",
+    "ContextChatEngine",
+    "FunctionAgent",
     "HuggingFaceLLM",
+    "Memory",
+    "ReActAgent",
     "SimpleChatEngine",
+    "StateDiffDBChatStore",
+    "as_chat_engine",
 }
 
 
