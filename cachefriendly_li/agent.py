@@ -16,17 +16,19 @@ from llama_index.core.agent.workflow.workflow_events import (
     ToolCallResult,
 )
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
-from llama_index.core.bridge.pydantic import Field, field_validator, model_validator
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_validator, model_validator
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.tools import AsyncBaseTool, ToolOutput
 from llama_index.core.workflow import Context, StopEvent, step
 from workflows.handler import WorkflowHandler
 
+from cachefriendly.engine.known_turns import KnownTurns
 from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, following, running, started_for
 from cachefriendly_li.agent_side import SideLLM, live_turn, with_forked_output
 from cachefriendly_li.agent_state import remember_with, with_state_text
+from cachefriendly_li.agent_turns import give_turns, take_turns
 from cachefriendly_li.early_tools import check_early_tools, tool_names
 
 if TYPE_CHECKING:
@@ -52,6 +54,8 @@ class LiveAgent(BaseWorkflowAgent):
     )
 
     offers_tools: ClassVar[bool] = True
+
+    _known: KnownTurns = PrivateAttr(default_factory=KnownTurns)
 
     @property
     def unfinished_key(self) -> str:
@@ -158,7 +162,9 @@ class FunctionAgent(LiveAgent, StockFunctionAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,
     ) -> AgentOutput:
+        await take_turns(self._known, self.llm, ctx, llm_input)
         async with following(self, ctx, tools) as (context, turn):
             output = await super().take_step(context, llm_input, tools, memory)
             turn.closes(output)
+            await give_turns(self._known, self.llm, ctx, [*turn.asked, output.response])
         return output

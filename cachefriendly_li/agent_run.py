@@ -104,7 +104,8 @@ async def following(
     """
     run = _RUN.get()
     if run is None or not run.is_of(agent):
-        yield context, Turn(agent.llm, tools, claimed=False)
+        turn = Turn(agent.llm, tools, claimed=False)
+        yield FollowedContext(context, turn), turn
         return
     turn = await run.begin(agent, context, tools)
     try:

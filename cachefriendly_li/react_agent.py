@@ -30,6 +30,7 @@ from llama_index.core.workflow import Context
 from cachefriendly.messages import ToolCall
 from cachefriendly_li.agent import LiveAgent
 from cachefriendly_li.agent_run import following
+from cachefriendly_li.agent_turns import give_turns, take_turns
 
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
@@ -74,6 +75,7 @@ class ReActAgent(LiveAgent, StockReActAgent):
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,
     ) -> AgentOutput:
+        await take_turns(self._known, self.llm, ctx, llm_input)
         async with following(self, ctx, tools) as (context, turn):
             watched = _Watched(context, turn, self)
             if self.layout == "stock":
@@ -81,6 +83,7 @@ class ReActAgent(LiveAgent, StockReActAgent):
             else:
                 output = await self._grow(watched, llm_input, tools, memory)
             turn.closes(output)
+            await give_turns(self._known, self.llm, ctx, [*turn.asked, output.response])
         return output
 
     async def _grow(

@@ -6,17 +6,24 @@ import asyncio
 import json
 import subprocess
 import sys
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent as StockFunctionAgent
 from llama_index.core.workflow import Context
 
+from cachefriendly import Engine
 from cachefriendly.messages import Message, ToolCall
-from cachefriendly.testing import ScriptedEngine, scripted_replies
+from cachefriendly.testing import (
+    ScriptedEngine,
+    embedding_counter,
+    scripted_replies,
+    tiny_model,
+)
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer, FunctionAgent, ReActAgent
 from tests.li.agents import add, asking, grew
-from tests.li.watch import Watch, call_text, ids_of
+from tests.li.watch import TOKENIZER, Watch, call_text, ids_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
@@ -86,6 +93,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.long
 async def test_a_context_goes_on_in_another_process() -> None:
     engine = ScriptedEngine(CALL, DONE)
     agent = agent_on(engine)
@@ -183,6 +191,22 @@ async def test_after_a_cancelled_run_the_next_one_is_warm(
     first, second = tiny_watch.reports
     assert second.prefilled_tokens <= len("Suser\nGo on.E\nSassistant\n")
     assert second.prompt_tokens - second.prefilled_tokens >= first.prompt_tokens - 11
+
+
+async def test_exact_ids_go_with_the_context() -> None:
+    """Half a character: its text cannot be tokenized back to what was generated."""
+    stray = [TOKENIZER("\u00e9").input_ids[0], *ids_of("!")]
+    entered, stored = [], None
+    with ExitStack() as stack:
+        for reply in (stray, ids_of("Ok.")):
+            engine = stack.enter_context(Engine(tiny_model("llama"), TOKENIZER))
+            agent = FunctionAgent(llm=CacheFriendlyLLM(engine=engine))
+            context = Context(agent) if stored is None else Context.from_dict(agent, stored)
+            with scripted_replies(reply), embedding_counter(engine.model) as seen:
+                await agent.run("Hi", ctx=context)
+            stored = json.loads(json.dumps(context.to_dict()))
+            entered.append([token for ids in seen.ids for token in ids])
+    assert entered[1][: len(entered[0])] == entered[0]
 
 
 async def test_parallel_runs_on_one_llm_keep_apart(tiny_llm: CacheFriendlyLLM) -> None:
