@@ -19,10 +19,11 @@ from llama_index.core.prompts import PromptTemplate
 from llama_index.core.settings import Settings
 
 from cachefriendly.errors import ContextOverflow
+from cachefriendly.messages import HANDLE_KEY
 from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.memory import default_memory
-from cachefriendly_li.nodes import Layout, as_sent, as_shown, check_layout, user_message
+from cachefriendly_li.nodes import SENT_KEY, Layout, as_sent, as_shown, check_layout, user_message
 from cachefriendly_li.nodes_prompts import NodesPrompts
 from cachefriendly_li.nodes_turn import NodesTurn
 
@@ -31,6 +32,7 @@ __all__ = ["CondensePlusContextChatEngine"]
 log = logging.getLogger(__name__)
 
 _ABOVE: Final = "(the conversation above)"
+_OURS: Final = (HANDLE_KEY, SENT_KEY)
 
 
 class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
@@ -184,8 +186,7 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
                 return str(self._llm.chat(branch, **options).message.content)
             except ContextOverflow:
                 log.debug("condensing over a copy: the branch does not fit the window")
-        shown = [as_shown(message) for message in chat_history]
-        return super()._condense_question(shown, latest_message)
+        return super()._condense_question(_plain(chat_history), latest_message)
 
     async def _acondense_question(
         self, chat_history: list[ChatMessage], latest_message: str
@@ -196,8 +197,7 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
                 return str((await self._llm.achat(branch, **options)).message.content)
             except ContextOverflow:
                 log.debug("condensing over a copy: the branch does not fit the window")
-        shown = [as_shown(message) for message in chat_history]
-        return await super()._acondense_question(shown, latest_message)
+        return await super()._acondense_question(_plain(chat_history), latest_message)
 
     def _can_branch(self, history: list[ChatMessage]) -> bool:
         wanted = self._layout == "tail" and bool(history) and not self._skip_condense
@@ -232,3 +232,12 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
             refining=self._context_refine_prompt_template,
             memory_limit=getattr(self._memory, "token_limit", None),
         )
+
+
+def _plain(history: list[ChatMessage]) -> list[ChatMessage]:
+    """Questions and answers alone: LlamaIndex's copy prints whatever else a message carries."""
+    plain = []
+    for message in map(as_shown, history):
+        extras = {k: v for k, v in message.additional_kwargs.items() if k not in _OURS}
+        plain.append(message.model_copy(update={"additional_kwargs": extras}))
+    return plain
