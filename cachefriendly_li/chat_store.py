@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ class StateDiffChatStore(BaseChatStore):
     path: str | None = None
 
     _threads: dict[str, ChatThread] = PrivateAttr(default_factory=dict)
+    _lock: Any = PrivateAttr(default_factory=threading.Lock)
 
     def __init__(self, path: str | Path | None = None) -> None:
         values: dict[str, Any] = {"path": None if path is None else str(path)}
@@ -57,9 +59,7 @@ class StateDiffChatStore(BaseChatStore):
         if idx is None or idx >= len(thread.messages):
             thread.add([message])
         else:
-            messages = thread.messages
-            messages.insert(idx, message)
-            thread.replace(messages)
+            thread.insert(message, idx)
 
     def add_messages(self, key: str, messages: list[ChatMessage]) -> None:
         """All of them in one step, or none when one is refused."""
@@ -73,18 +73,13 @@ class StateDiffChatStore(BaseChatStore):
         return self._thread(key).summarize(oldest, summary)
 
     def delete_messages(self, key: str) -> list[ChatMessage] | None:
-        if not self._known(key):
-            return None
-        messages = self.get_messages(key)
-        self._threads[key].replace([])
-        return messages
+        return self._thread(key).clear() if self._known(key) else None
 
     def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        inside = self._known(key) and 0 <= idx < len(self._thread(key).messages)
-        return self._thread(key).remove(idx) if inside else None
+        return self._thread(key).remove(idx) if self._known(key) and idx >= 0 else None
 
     def delete_last_message(self, key: str) -> ChatMessage | None:
-        return self.delete_message(key, len(self.get_messages(key)) - 1)
+        return self._thread(key).remove(-1) if self._known(key) else None
 
     def get_keys(self) -> list[str]:
         return list(self._threads) if self.path is None else session_names(self.path)
@@ -123,7 +118,7 @@ class StateDiffChatStore(BaseChatStore):
     ) -> dict[str, Any]:
         if self.path is not None:
             return {"path": self.path, "class_name": self.class_name()}
-        threads = {key: thread.log.to_json_lines() for key, thread in self._threads.items()}
+        threads = {key: thread.log.to_json_lines() for key, thread in list(self._threads.items())}
         return {"threads": threads, "class_name": self.class_name()}
 
     @classmethod
@@ -150,10 +145,11 @@ class StateDiffChatStore(BaseChatStore):
         return type(self).from_dict(self.to_dict())
 
     def _thread(self, key: str) -> ChatThread:
-        if key not in self._threads:
-            log = MemoryLog() if self.path is None else SqliteLog(self.path, key)
-            self._threads[key] = ChatThread(log)
-        return self._threads[key]
+        with self._lock:
+            if key not in self._threads:
+                log = MemoryLog() if self.path is None else SqliteLog(self.path, key)
+                self._threads[key] = ChatThread(log)
+            return self._threads[key]
 
     def _known(self, key: str) -> bool:
         return self.path is not None or key in self._threads

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,10 +20,12 @@ class ChatThread:
     """LlamaIndex agents edit a message they got from memory in place and expect to see the edit
     again, so messages are handed out by reference; `sync` records such edits as diffs.
 
-    A log in a file is read again before each use: another process may have appended.
+    A log in a file is read again before each use: another process may have appended. Many threads
+    may use it: memories are read in threads beside an event loop that puts messages in.
     """
 
     def __init__(self, log: SessionLog) -> None:
+        self._lock = threading.RLock()
         self._log = log
         self._live: list[tuple[StateDiff, ChatMessage]] = []
         self._seen = -1
@@ -31,42 +34,64 @@ class ChatThread:
     @property
     def messages(self) -> list[ChatMessage]:
         """A new list of the live messages."""
-        self._refresh()
-        return [chat for _, chat in self._live]
+        with self._lock:
+            self._refresh()
+            return [chat for _, chat in self._live]
 
     @property
     def log(self) -> StateLog:
         """The diffs so far, edits made in place included; a copy."""
-        self._sync()
-        return self._log.read()
+        with self._lock:
+            self._sync()
+            return self._log.read()
 
     def add(self, messages: Sequence[ChatMessage]) -> None:
-        self._sync(newest_only=True)
-        first = len(self._live)
-        made = [entry_of(chat, first + index) for index, chat in enumerate(messages)]
+        with self._lock:
+            self._sync(newest_only=True)
+            first = len(self._live)
+            made = [entry_of(chat, first + index) for index, chat in enumerate(messages)]
 
-        def append(log: StateLog) -> None:
-            for message, extra in made:
-                log.add_message(message, extra=extra)
+            def append(log: StateLog) -> None:
+                for message, extra in made:
+                    log.add_message(message, extra=extra)
 
-        self._append(append, messages)
+            self._append(append, messages)
 
-    def remove(self, index: int) -> ChatMessage:
-        self._sync()
-        entry, gone = self._live[index]
-        self._append(lambda log: _drop(log, entry.seq))
-        return gone
+    def insert(self, message: ChatMessage, index: int) -> None:
+        with self._lock:
+            messages = self.messages
+            messages.insert(index, message)
+            self.replace(messages)
+
+    def remove(self, index: int) -> ChatMessage | None:
+        """By its place, from the end where ``index`` is negative; None when there is none."""
+        with self._lock:
+            self._sync()
+            if not -len(self._live) <= index < len(self._live):
+                return None
+            entry, gone = self._live[index]
+            self._append(lambda log: _drop(log, entry.seq))
+            return gone
+
+    def clear(self) -> list[ChatMessage]:
+        """Remove all; what there was."""
+        with self._lock:
+            messages = self.messages
+            self.replace([])
+            return messages
 
     def replace(self, messages: Sequence[ChatMessage]) -> None:
         """Make the conversation these messages; what it already begins with costs no diff."""
-        self._sync()
-        self._append(lambda log: replace_all(log, messages, MessageStatus.ACTIVE))
-        if len(self._live) == len(messages):  # else another process was faster
-            entries = [entry for entry, _ in self._live]
-            self._live = list(zip(entries, messages, strict=True))
+        with self._lock:
+            self._sync()
+            self._append(lambda log: replace_all(log, messages, MessageStatus.ACTIVE), messages)
 
     def summarize(self, oldest: Sequence[ChatMessage], summary: ChatMessage | None) -> bool:
-        self._sync()
+        with self._lock:
+            self._sync()
+            return self._summarize(oldest, summary)
+
+    def _summarize(self, oldest: Sequence[ChatMessage], summary: ChatMessage | None) -> bool:
         known = [entry.seq for entry, _ in self._live[: len(oldest)]]
         if _common([chat for _, chat in self._live], oldest) < len(oldest):
             return False
@@ -92,9 +117,9 @@ class ChatThread:
         self._refresh()
         first = len(self._live) - len(added)
         for index, chat in enumerate(added, start=first):
-            entry, stored = self._live[index]
-            if stored == chat:  # else another process was faster
-                self._live[index] = (entry, chat)
+            # Where it is not equal, another process was faster.
+            if index >= 0 and self._live[index][1] == chat:
+                self._live[index] = (self._live[index][0], chat)
 
     def _refresh(self) -> None:
         log = self._log.read()
@@ -126,7 +151,11 @@ class ChatThread:
                 log.edit_message(index, message, extra=extra)
 
         self._append(change)
-        self._live[index] = (self._live[index][0], chat)
+        # Another process may have moved it, or taken it away.
+        seqs = [known.seq for known, _ in self._live]
+        if entry.seq in seqs:
+            place = seqs.index(entry.seq)
+            self._live[place] = (self._live[place][0], chat)
 
 
 def _drop(log: StateLog, seq: int) -> None:

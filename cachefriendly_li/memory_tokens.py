@@ -55,10 +55,11 @@ class MessageCounter:
         """One number for each text; another tokenizer than before counts all anew."""
         if tokenizer != self._tokenizer:
             self._known, self._tokenizer = {}, tokenizer
+        known = self._known  # another thread may begin anew meanwhile
         for text in texts:
-            if text not in self._known:
-                self._known[text] = len(tokenizer(text))
-        return [self._known[text] for text in texts]
+            if text not in known:
+                known[text] = len(tokenizer(text))
+        return [known[text] for text in texts]
 
     def messages(self, messages: Sequence[ChatMessage], tokenizer: Tokenizer) -> list[int]:
         return self.texts([counted_text(message) for message in messages], tokenizer)
