@@ -22,7 +22,8 @@ class ChatRequest:
     of the prompt. ``session`` is an affinity hint, never a key of the cache. ``moment`` is what a
     template that prints the time takes for now; None: the time of the conversation's first call,
     or as `EngineConfig.clock` says. A session that outlives the process stores it in
-    `AgentState.clock`.
+    `AgentState.clock`. ``parallel_tool_calls``: True allows a required reply to be several calls
+    instead of one; False ends every reply behind its first call; None leaves it to the model.
     """
 
     messages: tuple[Message, ...]
@@ -34,3 +35,4 @@ class ChatRequest:
     session: str | None = None
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     moment: datetime | None = None
+    parallel_tool_calls: bool | None = None

@@ -39,7 +39,13 @@ class ToolCalling(FunctionCallingLLM):
         if user_msg is not None:
             messages.append(user_msg)
         specs = [tool_spec(tool) for tool in tools]
-        return {"messages": messages, "tools": specs, "tool_required": tool_required, **kwargs}
+        return {
+            "messages": messages,
+            "tools": specs,
+            "tool_required": tool_required,
+            "allow_parallel_tool_calls": allow_parallel_tool_calls,
+            **kwargs,
+        }
 
     def _validate_chat_with_tools_response(
         self,
@@ -48,7 +54,10 @@ class ToolCalling(FunctionCallingLLM):
         allow_parallel_tool_calls: bool = False,
         **kwargs: Any,
     ) -> ChatResponse:
-        """Keep the first call when the caller wants no parallel ones."""
+        """Keep the first call when the caller wants no parallel ones.
+
+        The engine ends a reply there; but some dialects tell their calls only at the end.
+        """
         if not allow_parallel_tool_calls:
             blocks = response.message.blocks
             calls = [i for i, block in enumerate(blocks) if isinstance(block, ToolCallBlock)]

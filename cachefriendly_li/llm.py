@@ -57,8 +57,9 @@ class CacheFriendlyLLM(StructuredStreams):
     field of transformers' `GenerationConfig`.
 
     A call may further say ``session_id``, ``cache_namespace``, ``tools``, ``tool_choice``,
-    ``tool_required``, ``response_schema`` (the whole reply is JSON of that schema) and
-    ``template_arguments``.
+    ``tool_required``, ``allow_parallel_tool_calls`` (False: the reply ends behind its first call;
+    True: a required one may be several), ``response_schema`` (the whole reply is JSON of that
+    schema) and ``template_arguments``.
     """
 
     model_name: str = Field(description="Hub id or path; the name in reports.")
@@ -301,6 +302,7 @@ class CacheFriendlyLLM(StructuredStreams):
             namespace=first_given(call.get("cache_namespace"), self.cache_namespace),
             session=first_given(call.get("session_id"), self.session_id),
             template_arguments=call.get("template_arguments") or {},
+            parallel_tool_calls=call.get("allow_parallel_tool_calls"),
         )
 
 

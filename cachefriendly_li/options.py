@@ -22,6 +22,7 @@ _Layer: TypeAlias = Mapping[str, Any]
 # What a call may say besides generation parameters.
 _CALL_OPTIONS: Final = frozenset(
     {
+        "allow_parallel_tool_calls",
         "cache_namespace",
         "response_schema",
         "session_id",
@@ -40,7 +41,7 @@ _KINDS: Final[Mapping[str, type]] = {
     "tools": Iterable,
 }
 # How LlamaIndex's own code is to treat the reply, not what is generated.
-_IGNORED: Final = frozenset({"allow_parallel_tool_calls", "formatted", "verbose"})
+_IGNORED: Final = frozenset({"formatted", "verbose"})
 
 
 def split_call(options: Mapping[str, Any]) -> tuple[dict[str, Any], tuple[_Layer, _Layer]]:

@@ -59,6 +59,7 @@ class Call:
         """``owner`` is kept alive while the call runs: the engine."""
         self._channel: Channel[RowEvent] = running.channel
         self._stop = running.cancel
+        self._finish = running.finish
         self._reply = reply
         self._owner = owner
         self._deadline = deadline
@@ -154,7 +155,10 @@ class Call:
             raise
 
     def _events(self, event: RowEvent) -> list[ChatEvent]:
-        return list(self._reply.events(event))
+        events = list(self._reply.events(event))
+        if self._reply.enough:
+            self._finish()
+        return events
 
     async def _aevents(self, event: RowEvent) -> list[ChatEvent]:
         """In the loop's thread what takes microseconds; a reply's end grows with the history."""

@@ -20,10 +20,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """A running request: where its events arrive, and how to stop it (lock-free, repeatable)."""
+    """A running request: where its events arrive, and how to stop it (lock-free, repeatable).
+
+    ``finish``: its reader has enough; it ends as if it had chosen a stop token.
+    """
 
     channel: Channel[RowEvent]
     cancel: Callable[[], None]
+    finish: Callable[[], None] = lambda: None
 
 
 class Channel(Generic[T]):

@@ -31,7 +31,9 @@ def constraint_for(request: ChatRequest, dialect: Dialect) -> GrammarSpec | None
     choice, schema = request.tool_choice, request.response_schema
     what = "the response schema"
     if choice not in ("auto", "none"):
-        return dialect.call_grammar(_chosen(request.tools, choice))
+        # A tool that was chosen by name is called once.
+        many = choice == "required" and request.parallel_tool_calls is True
+        return dialect.call_grammar(_chosen(request.tools, choice), many=many)
     if schema is None:
         return None
     if choice == "none" or not request.tools:

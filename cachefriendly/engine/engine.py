@@ -338,7 +338,8 @@ class Engine:
             finish, leave = self._recorder.prefill_callbacks(built, request)
         else:
             finish, leave = self._recorder.callbacks(live.prompts, built, request)
-        reply = Reply(live.prompts.decoder(), parser, finish, leave)
+        one_call = request.parallel_tool_calls is False
+        reply = Reply(live.prompts.decoder(), parser, finish, leave, one_call=one_call)
         running = live.tokens.submit(generate, started=started)
         return Call(running, reply, owner=self, deadline=deadline)
 

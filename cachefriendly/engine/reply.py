@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
-from cachefriendly.events import ChatEvent, ChatResult, Finished
+from cachefriendly.events import ChatEvent, ChatResult, Finished, ToolCallReady
 from cachefriendly.rows import Maker, RowDone, RowEvent, RowTokens
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
@@ -32,7 +33,10 @@ class Reply:
         parser: ReplyParser,
         finish: Callable[[RowDone, ParsedReply], ChatResult],
         leave: Callable[[tuple[int, ...], ParsedReply, Maker], None],
+        *,
+        one_call: bool = False,
     ) -> None:
+        """``one_call``: the reply ends behind its first tool call, whatever is generated then."""
         self._decoder = decoder
         self._parser = parser
         self._finish = finish
@@ -41,13 +45,26 @@ class Reply:
         self._maker = Maker()
         self.result: ChatResult | None = None
         self._left = False
+        self._one_call = one_call
+        self._first: ParsedReply | None = None  # what the reply was when its first call closed
+
+    @property
+    def enough(self) -> bool:
+        """The reply is complete, though its row may still run."""
+        return self._first is not None
 
     def events(self, event: RowEvent) -> Iterator[ChatEvent]:
         """The chat events that one row event gives rise to."""
         if isinstance(event, RowTokens):
-            self._ids += event.ids
             self._maker = event.maker
-            yield from self._parser.feed(self._decoder.push(event.ids))
+            for token in event.ids:
+                if not self.enough:
+                    yield from self._read(token)
+            return
+        if self._first is not None:
+            done = replace(event, output_ids=self._ids, stop_text="")
+            self.result = self._finish(done, self._first)
+            yield Finished(self.result)
             return
         yield from self._parser.feed(self._decoder.flush() + event.stop_text)
         parsed = self._parser.finish()
@@ -55,11 +72,20 @@ class Reply:
         yield from parsed.tail_events
         yield Finished(self.result)
 
+    def _read(self, token: int) -> Iterator[ChatEvent]:
+        self._ids += (token,)
+        events = self._parser.feed(self._decoder.push((token,)))
+        if self._one_call and any(isinstance(event, ToolCallReady) for event in events):
+            self._first = self._parser.finish()
+        yield from events
+
     def abandon(self) -> None:
         """The caller left early: what was delivered so far is what history will show."""
         if self.result is not None or self._left:
             return
         self._left = True
-        if self._ids:
+        if self._first is not None:
+            self._leave(self._ids, self._first, self._maker)
+        elif self._ids:
             self._parser.feed(self._decoder.flush())
             self._leave(self._ids, self._parser.finish(), self._maker)

@@ -23,7 +23,7 @@ __all__ = ["Row"]
 
 
 class Row:
-    """Engine-thread state of one request. ``cancelled`` is the one field others may set."""
+    """Engine-thread state of one request. Others may set ``cancelled`` and ``enough``."""
 
     def __init__(
         self,
@@ -37,6 +37,7 @@ class Row:
         self.ids: list[int] = list(request.prompt_ids)
         self.channel = channel
         self.cancelled = False
+        self.enough = False
         self.opened: Opened[Any] | None = None
         self.plan = KeepPlan()
         self.forwarded = 0
@@ -101,7 +102,7 @@ class Row:
     def take(self, logits: Tensor) -> RowDone | None:
         """Choose an id from the logits [vocab] behind the last held token; the end, or None."""
         chooser = self._chooser
-        if self.request.prefill_only:
+        if self.request.prefill_only or self.enough:
             return self._done("stop")
         allowed = chooser.matcher.allowed() if chooser.matcher else None
         token = chooser.sampler.choose(logits, allowed)

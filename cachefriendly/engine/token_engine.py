@@ -80,11 +80,14 @@ class TokenEngine:
         def cancel() -> None:
             rows[0].cancelled = True
 
+        def finish() -> None:
+            rows[0].enough = True
+
         channel: Channel[RowEvent] = Channel(cancel)
         row = Row(request, chooser, channel, started)
         rows.append(row)
         self._worker.post(lambda core: core.add(row))
-        return Submitted(channel, cancel)
+        return Submitted(channel, cancel, finish)
 
     def _check(self, request: GenerateRequest) -> None:
         if not request.prompt_ids:

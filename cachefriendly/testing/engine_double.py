@@ -169,6 +169,7 @@ class _Script:
     """Stands for the engine's `Reply`: the channel carries chat events already."""
 
     result: ChatResult | None = None
+    enough = False
 
     def events(self, event: ChatEvent) -> Iterator[ChatEvent]:
         if isinstance(event, Finished):

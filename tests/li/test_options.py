@@ -15,11 +15,12 @@ def test_a_call_is_split_and_what_llama_index_adds_is_ignored() -> None:
             "tools": [],
             "verbose": True,
             "allow_parallel_tool_calls": True,
+            "formatted": True,
             "temperature": 0.1,
             "generate_kwargs": {"top_k": 2},
         }
     )
-    assert call == {"session_id": "s", "tools": []}
+    assert call == {"session_id": "s", "tools": [], "allow_parallel_tool_calls": True}
     assert layers == ({"top_k": 2}, {"temperature": 0.1})
 
 
