@@ -36,7 +36,8 @@ async def test_what_follows_a_call_is_forwarded_while_its_tool_runs(
     tiny_llm: CacheFriendlyLLM, tiny_watch: Watch, form: str
 ) -> None:
     history = [ChatMessage("What is 2 + 3?")]
-    with scripted_replies(ids_of(call_text("add", '{"a": 2, "b": 3}')), ids_of("5")):
+    asked = ids_of(call_text("add", '{"a": 2, "b": 3}'))
+    with scripted_replies(asked, ids_of("5")):
         reply = tiny_llm.chat_with_tools(TOOLS, chat_history=history)
         (call,) = tiny_llm.get_tool_calls_from_response(reply)
         history.append(reply.message)
@@ -45,9 +46,9 @@ async def test_what_follows_a_call_is_forwarded_while_its_tool_runs(
         history.append(ChatMessage("5", role="tool", additional_kwargs=result))
         tiny_llm.chat_with_tools(TOOLS, chat_history=history)
     first, second = tiny_watch.reports
-    # The stop token was sampled, but never forwarded: it is the first of the tokens ahead.
+    # The stop token was never forwarded: it is the first of the tokens ahead.
     assert report.prefilled_tokens == 1 + HEADER
-    held = first.prompt_tokens + first.generated_tokens - 1
+    held = first.prompt_tokens + len(asked) - 1
     assert second.reused_tokens == held + report.prefilled_tokens
     # No token of the whole conversation was forwarded twice.
     assert tiny_watch.seen.tokens == second.prompt_tokens + second.generated_tokens - 1
