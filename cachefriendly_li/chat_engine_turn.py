@@ -11,6 +11,8 @@ from typing import Self
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.memory import BaseMemory
 
+from cachefriendly_li.memory_newest import achange_newest, change_newest
+
 __all__ = ["MemoryTurn", "prefix_tokens"]
 
 
@@ -54,15 +56,11 @@ class MemoryTurn:
 
     def change(self, message: ChatMessage) -> None:
         """Put another message where the user's is: what was sent in the end."""
-        held = self._memory.get_all()
-        if self._is_newest(held):
-            self._memory.set([*held[:-1], message])
+        if change_newest(self._memory, message, self._is_newest):
             self._asked = message
 
     async def achange(self, message: ChatMessage) -> None:
-        held = await self._memory.aget_all()
-        if self._is_newest(held):
-            await self._memory.aset([*held[:-1], message])
+        if await achange_newest(self._memory, message, self._is_newest):
             self._asked = message
 
     def watch(
@@ -89,9 +87,7 @@ class MemoryTurn:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and self._asked is not None:
-            held = self._memory.get_all()
-            if self._is_newest(held):
-                self._memory.set(held[:-1])
+            change_newest(self._memory, None, self._is_newest)
 
     async def __aenter__(self) -> Self:
         return self
@@ -103,16 +99,14 @@ class MemoryTurn:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and self._asked is not None:
-            held = await self._memory.aget_all()
-            if self._is_newest(held):
-                await self._memory.aset(held[:-1])
+            await achange_newest(self._memory, None, self._is_newest)
 
     def _conversation(self, held: list[ChatMessage], message: ChatMessage) -> list[ChatMessage]:
         # Some memories return nothing when the newest message alone is more than they may hold.
         newest = held if self._is_newest(held) else [*held, message]
         return [*self._prefix, *newest]
 
-    def _is_newest(self, held: list[ChatMessage]) -> bool:
+    def _is_newest(self, held: Sequence[ChatMessage]) -> bool:
         """A memory may give a copy, with more text in it than was put in."""
         if self._asked is None or not held or held[-1].role != self._asked.role:
             return False

@@ -11,7 +11,7 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 
 from cachefriendly.state import SessionLog, StateDiff, StateLog
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
-from cachefriendly_li.db_store_changes import replace_all
+from cachefriendly_li.db_store_changes import drop, replace_all
 
 __all__ = ["ChatThread"]
 
@@ -70,7 +70,7 @@ class ChatThread:
             if not -len(self._live) <= index < len(self._live):
                 return None
             entry, gone = self._live[index]
-            self._append(lambda log: _drop(log, entry.seq))
+            self._append(lambda log: drop(log, entry.seq))
             return gone
 
     def clear(self) -> list[ChatMessage]:
@@ -106,7 +106,7 @@ class ChatThread:
                     log.note(0, extra)
             elif done[-1]:
                 for seq in known:
-                    _drop(log, seq)
+                    drop(log, seq)
 
         self._append(change)
         return done[-1]
@@ -156,13 +156,6 @@ class ChatThread:
         if entry.seq in seqs:
             place = seqs.index(entry.seq)
             self._live[place] = (self._live[place][0], chat)
-
-
-def _drop(log: StateLog, seq: int) -> None:
-    """Remove the message that has this number, if it is still there."""
-    for index, entry in enumerate(log.entries):
-        if entry.seq == seq:
-            log.remove_message(index)
 
 
 def _same(before: StateDiff, after: StateDiff) -> bool:

@@ -158,6 +158,10 @@ class StateDiffDBChatStore(AsyncDBChatStore):
         """Another text for the active message ``seq``, its note kept."""
         await self._write(key, lambda log: changes.edit(log, seq, chat))
 
+    async def drop(self, key: str, seq: int) -> None:
+        """Forget the active message ``seq``; nothing when it is gone."""
+        await self._write(key, lambda log: changes.drop(log, seq))
+
     async def archive_until(self, key: str, seq: int) -> list[ChatMessage]:
         """Archive the active messages up to number ``seq``; those that it archived itself.
 

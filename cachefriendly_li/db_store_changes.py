@@ -11,7 +11,7 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 from cachefriendly.state import StateDiff, StateLog
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
 
-__all__ = ["add", "delete", "delete_at", "edit", "entries", "note", "replace_all", "take"]
+__all__ = ["add", "delete", "delete_at", "drop", "edit", "entries", "note", "replace_all", "take"]
 
 
 def entries(log: StateLog, status: MessageStatus | None) -> Sequence[StateDiff]:
@@ -98,6 +98,13 @@ def edit(log: StateLog, seq: int, chat: ChatMessage) -> None:
         if entry.seq == seq:
             message, extra = entry_of(chat, index)
             log.edit_message(index, message, extra=with_note(extra, note_of(entry)))
+
+
+def drop(log: StateLog, seq: int) -> None:
+    """Remove the active message ``seq``, if it is still there."""
+    for index, entry in enumerate(log.entries):
+        if entry.seq == seq:
+            log.remove_message(index)
 
 
 def _common(log: StateLog, messages: Sequence[ChatMessage]) -> int:

@@ -108,7 +108,8 @@ class ChatMemoryBuffer(StockChatMemoryBuffer):
         return held
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        self._live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        own = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        self._live = self._live.holding(own)
         data: dict[str, Any] = self.model_dump(mode="json", **kwargs)
         return {**data, _WINDOW: asdict(self._window), LIVE_KEY: self._live.name}
 

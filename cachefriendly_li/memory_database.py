@@ -227,6 +227,19 @@ class Memory(SyncMemory):
             if stored and stored[-1].chat != message:
                 await self._queue.edit(self.session_id, stored[-1].seq, message)
 
+    async def areplace_newest(self, message: ChatMessage | None) -> None:
+        """Put ``message``, or nothing, in the place of the newest one and of what stands before it;
+        archived messages stay archived."""
+        async with self._lock():
+            queue, key = self._queue, self.session_id
+            newest = (await queue.stored(key))[-1]
+            if message is None:
+                await queue.drop(key, newest.seq)
+                return
+            await queue.edit(key, newest.seq, message)
+            if newest.note:
+                await queue.note(key, newest.seq, {})
+
     def _lock(self) -> asyncio.Lock:
         """One for each event loop: the sync methods make a loop of their own for every call."""
         lock: asyncio.Lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
@@ -280,15 +293,19 @@ class Memory(SyncMemory):
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
         """Plain JSON: settings, the session's diffs or where they are, and what blocks know."""
-        live = self._live
-        live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
-        live.blocks, live.store = tuple(self.memory_blocks), self.sql_store
+        own = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        stored = memory_json.dump_store(self.sql_store, self.session_id)
+        self._live = self._live.holding(
+            own,
+            blocks=tuple(self.memory_blocks),
+            store=None if isinstance(self.sql_store, StateDiffDBChatStore) else self.sql_store,
+        )
         data: dict[str, Any] = self.model_dump(mode="json", exclude=_KEPT_ELSEWHERE, **kwargs)
         if self.memory_blocks_template is not DEFAULT_MEMORY_BLOCKS_TEMPLATE:
             data["memory_blocks_template"] = self.memory_blocks_template.template_str
-        data["store"] = memory_json.dump_store(self.sql_store, self.session_id)
+        data["store"] = stored
         data["memory_blocks"] = memory_json.dump_blocks(self.memory_blocks)
-        return {**data, "offered": self._offered, LIVE_KEY: live.name}
+        return {**data, "offered": self._offered, LIVE_KEY: self._live.name}
 
     def to_string(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)

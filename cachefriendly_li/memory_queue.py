@@ -11,7 +11,7 @@ from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, Messag
 
 from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
 
-__all__ = ["ForeignQueue", "Queue", "queue_of"]
+__all__ = ["ForeignQueue", "Queue", "queue_of", "replace_active"]
 
 
 class Queue(Protocol):
@@ -22,6 +22,8 @@ class Queue(Protocol):
     async def note(self, key: str, seq: int, note: Mapping[str, Any]) -> None: ...
 
     async def edit(self, key: str, seq: int, chat: ChatMessage) -> None: ...
+
+    async def drop(self, key: str, seq: int) -> None: ...
 
     async def archive_until(self, key: str, seq: int) -> list[ChatMessage]: ...
 
@@ -49,19 +51,30 @@ class ForeignQueue:
                 self._notes[_mark(key, seq, message.chat)] = note
 
     async def edit(self, key: str, seq: int, chat: ChatMessage) -> None:
-        """The contract knows no edit, and setting would forget archived messages: nothing is done
-        where there are some."""
-        if await self._store.count_messages(key, MessageStatus.ARCHIVED) == 0:
-            messages = await self.stored(key)
-            changed = [chat if m.seq == seq else m.chat for m in messages]
-            await self._store.set_messages(key, changed)
-            for message in messages:
-                if message.seq == seq and message.note:
-                    await self.note(key, seq, message.note)
+        """The contract knows no edit, so the active messages are set anew."""
+        messages = await self.stored(key)
+        await replace_active(self._store, key, [chat if m.seq == seq else m.chat for m in messages])
+        for message in messages:
+            if message.seq == seq and message.note:
+                await self.note(key, seq, message.note)
+
+    async def drop(self, key: str, seq: int) -> None:
+        kept = [message.chat for message in await self.stored(key) if message.seq != seq]
+        await replace_active(self._store, key, kept)
 
     async def archive_until(self, key: str, seq: int) -> list[ChatMessage]:
         due = sum(message.seq <= seq for message in await self.stored(key))
         return await self._store.archive_oldest_messages(key, due)
+
+
+async def replace_active(store: AsyncDBChatStore, key: str, messages: list[ChatMessage]) -> None:
+    """Make these the active messages; archived ones, which setting would forget, stay archived."""
+    archived = await store.get_messages(key, MessageStatus.ARCHIVED)
+    if not archived:
+        await store.set_messages(key, messages)
+        return
+    await store.set_messages(key, archived, MessageStatus.ARCHIVED)
+    await store.add_messages(key, messages)
 
 
 def queue_of(store: AsyncDBChatStore) -> Queue:

@@ -153,8 +153,8 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
     # -- as JSON ------------------------------------------------------------------------------
 
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        self._live.tokenizer = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
-        self._live.llm = self.llm
+        own = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
+        self._live = self._live.holding(own, llm=self.llm)
         data: dict[str, Any] = self.model_dump(mode="json", exclude={"llm"}, **kwargs)
         return {**data, LIVE_KEY: self._live.name}
 

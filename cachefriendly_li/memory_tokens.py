@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
@@ -80,13 +81,14 @@ def counted_text(message: ChatMessage) -> str:
     return "\n".join(parts)
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Live:
     """The objects of a memory that do not go through JSON.
 
     LlamaIndex writes an agent's memory to JSON and reads it again before every further run of a
     `Context`, in one process. The copy finds these again by ``name`` as long as somebody holds
-    them; in another process `use_llm` gives a memory new ones.
+    them; in another process `use_llm` gives a memory new ones. They never change: of two memories
+    restored from one JSON, neither finds what the other was given.
     """
 
     tokenizer: Tokenizer | None = None
@@ -103,6 +105,19 @@ class Live:
         """The one of this name, or an empty one."""
         known = _LIVE.get(name) if isinstance(name, str) else None
         return known or cls()
+
+    def holding(
+        self,
+        tokenizer: Tokenizer | None,
+        *,
+        llm: LLM | None = None,
+        blocks: tuple[Any, ...] = (),
+        store: Any = None,
+    ) -> Live:
+        """This one if it holds just these, else another one."""
+        same = self.llm is llm and self.store is store and self.tokenizer == tokenizer
+        alike = len(self.blocks) == len(blocks) and all(map(operator.is_, self.blocks, blocks))
+        return self if same and alike else Live(tokenizer, llm, blocks, store)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Live:
         return self
