@@ -15,7 +15,13 @@ from llama_index.core.workflow import Context
 
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine, scripted_replies
-from cachefriendly_li import AgentWorkflow, CacheFriendlyLLM, FunctionAgent, ReActAgent
+from cachefriendly_li import (
+    AgentWorkflow,
+    CacheFriendlyLLM,
+    ChatMemoryBuffer,
+    FunctionAgent,
+    ReActAgent,
+)
 from tests.li.agents import add, events_of
 from tests.li.watch import Watch, call_text, ids_of
 
@@ -59,9 +65,10 @@ async def test_a_hand_off_back_prefills_only_what_is_new(
 ) -> None:
     llm = tiny_llm.model_copy(update={"max_new_tokens": 150})
     workflow = kind(agents=two_agents(llm), root_agent="write")
+    memory = ChatMemoryBuffer.from_defaults(llm=llm)
     context = Context(workflow)
     with scripted_replies(*HAND_TEXTS, ids_of("Written.")):
-        assert str(await workflow.run("Go.", ctx=context)) == "Written."
+        assert str(await workflow.run("Go.", ctx=context, memory=memory)) == "Written."
     first, other, back = tiny_watch.reports
     # The first agent's own turn is held; what is new to it: two results and the other's turn.
     held = first.prompt_tokens + first.generated_tokens - 1
@@ -72,7 +79,7 @@ async def test_a_hand_off_back_prefills_only_what_is_new(
     reports = tiny_watch.reports
     assert tiny_watch.seen.tokens == sum(report.forwarded_tokens for report in reports)
     with scripted_replies(ids_of("Yes.")):
-        await workflow.run("Sure?", ctx=context)
+        await workflow.run("Sure?", ctx=context, memory=memory)
     last = tiny_watch.reports[-1]
     assert last.reused_tokens == back.prompt_tokens + back.generated_tokens - 1
 
