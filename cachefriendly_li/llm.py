@@ -134,6 +134,12 @@ class CacheFriendlyLLM(StructuredStreams):
         return self._source.get()
 
     @property
+    def closed(self) -> bool:
+        """Whether the engine was opened, and closed again."""
+        engine = self._source.opened
+        return engine is not None and engine.closed
+
+    @property
     def metadata(self) -> LLMMetadata:
         """Its context window is read from the checkpoint's configuration when it is asked for;
         that loads weights only beside a ``tokenizer`` object."""

@@ -41,7 +41,10 @@ def tokenizer_of(llm: LLM | None) -> Tokenizer:
 
 
 def is_default(tokenizer: Tokenizer) -> bool:
-    """Whether it is the one that stands in where nobody named another."""
+    """Whether it stands in where nobody named another, or counts no more: its engine is closed."""
+    llm = getattr(tokenizer, "__self__", None)
+    if isinstance(llm, CacheFriendlyLLM):
+        return llm.closed
     return tokenizer is llama_index.core.global_tokenizer
 
 

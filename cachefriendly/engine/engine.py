@@ -100,7 +100,7 @@ class Engine:
     def _named(cls, source: ModelSource, config: EngineConfig) -> Engine:
         with _SHARED_LOCK:
             engine = _SHARED.get((source, config))
-            if engine is None or engine._closed:
+            if engine is None or engine.closed:
                 engine = cls.__new__(cls)
                 engine._init(source, source.name, config)
                 _SHARED[source, config] = engine
@@ -120,7 +120,7 @@ class Engine:
         key = (id(model), id(tokenizer), config)
         with _SHARED_LOCK:
             engine = _SHARED.get(key)
-            if engine is None or engine._closed:
+            if engine is None or engine.closed:
                 engine = _SHARED[key] = cls(model, tokenizer, config)
             return engine
 
@@ -275,6 +275,10 @@ class Engine:
         live.tokens.forget(namespace)
         live.prompts.forget(namespace)
         self._recorder.forget(namespace)
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
 
     def close(self) -> None:
         """End the engine thread, free every buffer and give the model back. Safe to repeat."""

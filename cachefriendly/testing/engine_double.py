@@ -115,6 +115,10 @@ class ScriptedEngine:
     def count_tokens(self, text: str) -> int:
         return len(self.token_ids(text))
 
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
     def close(self) -> None:
         self._closed = True
 

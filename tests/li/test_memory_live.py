@@ -38,3 +38,18 @@ def test_a_memory_that_nothing_happened_to_is_found_by_its_earlier_json(kind: An
     stored = memory.to_dict()
     memory.to_dict()
     assert kind.from_dict(stored).tokenizer_fn == llm.tokenize
+
+
+@pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
+def test_a_memory_counts_with_the_next_llm_when_the_engine_of_the_first_is_closed(
+    kind: Any,
+) -> None:
+    first, second = llm_of("a"), llm_of("a")
+    memory = kind.from_defaults(token_limit=100, llm=first)
+    stored = memory.to_dict()
+    restored = kind.from_dict(stored)
+    restored.use_llm(second)
+    assert restored.tokenizer_fn == first.tokenize
+    first.engine.close()
+    restored.use_llm(second)
+    assert restored.tokenizer_fn == second.tokenize
