@@ -117,7 +117,7 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
         if not any(message.role != MessageRole.SYSTEM for message in oldest):
             return messages  # nothing new to say of a summary alone
         summary = None if self.llm is None else self._summary_of(self.llm, messages, start)
-        self._replace(oldest, summary, messages)
+        self._replace(oldest, summary)
         return self.get_all()
 
     def _kept_from(self, messages: Sequence[ChatMessage], limit: int) -> int:
@@ -141,13 +141,14 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
             return self._summarize_oldest_chat_history(oldest)
         return ChatMessage(role=MessageRole.SYSTEM, content=reply.content)
 
-    def _replace(
-        self, oldest: list[ChatMessage], summary: ChatMessage | None, messages: list[ChatMessage]
-    ) -> None:
+    def _replace(self, oldest: list[ChatMessage], summary: ChatMessage | None) -> None:
+        """While the summary was written, others may have put messages in, or been faster."""
         store, key = self.chat_store, self.chat_store_key
         if isinstance(store, StateDiffChatStore):
-            store.summarize(key, oldest, summary)  # another writer may have been faster
-        else:
+            store.summarize(key, oldest, summary)
+            return
+        messages = self.get_all()
+        if messages[: len(oldest)] == oldest:
             store.set_messages(key, [*([summary] if summary else []), *messages[len(oldest) :]])
 
     # -- as JSON ------------------------------------------------------------------------------

@@ -10,9 +10,12 @@ from typing import Any
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.storage.chat_store import SimpleChatStore
 
 from cachefriendly.state import MemoryLog, StateLog
-from cachefriendly_li import ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory
+from cachefriendly.testing import ScriptedEngine
+from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory
+from cachefriendly_li.chat_store import StateDiffChatStore
 
 KINDS = [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory]
 HANDS, EACH = 4, 5
@@ -79,3 +82,25 @@ async def test_tasks_put_and_get_at_once(kind: Any) -> None:
 
     await asyncio.gather(*(work(hand) for hand in range(HANDS)))
     check_whole(await memory.aget_all())
+
+
+@pytest.mark.parametrize("store", [StateDiffChatStore, SimpleChatStore])
+def test_what_is_put_in_while_a_summary_is_written_stays(store: Any) -> None:
+    engine: Any = ScriptedEngine("We counted.")
+    answer = engine.chat
+
+    def slow_chat(request: Any, **options: Any) -> Any:
+        memory.put(said(9, 9))
+        return answer(request, **options)
+
+    engine.chat = slow_chat
+    memory = ChatSummaryMemoryBuffer.from_defaults(
+        llm=CacheFriendlyLLM(engine=engine),
+        chat_store=store(),
+        chat_history=[said(hand, number) for hand in range(4) for number in range(6)],
+        token_limit=70,
+        tokenizer_fn=list,
+    )
+    texts = [message.content for message in memory.get()]
+    assert texts[0] == "We counted."
+    assert texts[-2:] == ["3:5", "9:9"]
