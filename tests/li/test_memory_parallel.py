@@ -84,7 +84,14 @@ async def test_tasks_put_and_get_at_once(kind: Any) -> None:
     check_whole(await memory.aget_all())
 
 
-@pytest.mark.parametrize("store", [StateDiffChatStore, SimpleChatStore])
+class RemoteStore(SimpleChatStore):
+    """Hands out lists of its own, as one in a database does."""
+
+    def get_messages(self, key: str) -> list[ChatMessage]:
+        return list(super().get_messages(key))
+
+
+@pytest.mark.parametrize("store", [StateDiffChatStore, RemoteStore])
 def test_what_is_put_in_while_a_summary_is_written_stays(store: Any) -> None:
     engine: Any = ScriptedEngine("We counted.")
     answer = engine.chat
