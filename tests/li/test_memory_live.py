@@ -18,7 +18,8 @@ def llm_of(tenant: str) -> CacheFriendlyLLM:
 @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
 def test_memories_of_one_json_keep_their_own_llm(kind: Any) -> None:
     """An application may keep one conversation as the beginning of many."""
-    beginning = kind.from_defaults(token_limit=100, tokenizer_fn=list).to_dict()
+    first = kind.from_defaults(token_limit=100, tokenizer_fn=list)
+    beginning = first.to_dict()
     tenants = {name: llm_of(name) for name in ("a", "b")}
     memories = {
         name: kind.from_dict(beginning, llm=llm, tokenizer_fn=llm.tokenize)
