@@ -104,6 +104,7 @@ class ChatCacheFriendly(LocalChatModel):
             template_arguments=first_given(
                 options.get("template_arguments"), self.template_arguments
             ),
+            parallel_tool_calls=options.get("parallel_tool_calls"),
         )
         return PreparedCall(
             engine,

@@ -33,11 +33,11 @@ _CALL_OPTIONS: Final = _GENERATION | {
     "timeout",
     "tools",
     "tool_choice",
+    "parallel_tool_calls",
     "response_format",
     # How a call is made, not what is generated: core and agents pass these to every model.
     "stream",
     "max_retries",
-    "parallel_tool_calls",
     "skip_prompt",
     "stream_options",
     "stream_usage",
@@ -47,6 +47,7 @@ _CALL_KINDS: Final[Mapping[str, type]] = {
     "cache_namespace": str,
     "generation_kwargs": Mapping,
     "model": str,
+    "parallel_tool_calls": bool,
     "template_arguments": Mapping,
     "tools": Iterable,
 }

@@ -53,6 +53,7 @@ def test_constructor_refuses(options: dict[str, Any], error: str) -> None:
         (lambda m: m.invoke("hi", temperature=-0.5), "temperature=-0.5"),
         (lambda m: m.bind_tools([], tool_choice="any"), "needs tools"),
         (lambda m: m.bind_tools([print_it], tool_choic="any"), "did you mean 'tool_choice'"),
+        (lambda m: m.invoke("hi", parallel_tool_calls="no"), "parallel_tool_calls='no'"),
         (lambda m: m.with_structured_output(Answer, methd="x"), "unknown option 'methd'"),
         (lambda m: m.with_structured_output(Answer, method="yaml"), "method='yaml' is unknown"),
         (lambda m: m.with_structured_output(), "method='json_schema' needs a schema"),
@@ -83,6 +84,14 @@ def test_tools_and_choice_reach_the_request(model: ChatCacheFriendly) -> None:
         "auto",
     ]
     assert [tool.name for tool in model.engine.requests[0].tools] == ["print_it"]
+
+
+@pytest.mark.parametrize("parallel", [None, True, False])
+def test_whether_a_reply_may_hold_several_calls_reaches_the_request(
+    model: ChatCacheFriendly, parallel: bool | None
+) -> None:
+    model.bind_tools([print_it], parallel_tool_calls=parallel).invoke("hi")
+    assert model.engine.requests[0].parallel_tool_calls is parallel
 
 
 @pytest.mark.parametrize("method", ["json_schema", "json_mode"])
