@@ -55,6 +55,7 @@ lint: $(STAMP) ## ruff: rules and format
 
 type: $(STAMP) ## mypy --strict
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/*.py
 
 layers: $(STAMP) ## import-linter: imports go downwards only
 	$(BIN)/lint-imports --no-cache

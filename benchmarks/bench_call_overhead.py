@@ -11,6 +11,7 @@ bare at long ones, because ``DynamicCache`` copies the whole cache for every tok
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from transformers import DynamicCache
 from cachefriendly import ChatRequest, Message, Sampling
 from cachefriendly.compat_transformers import cache_argument
 from cachefriendly.demo import demo_engine, load_demo_model
+from cachefriendly.engine.engine import Engine
 
 NEW_TOKENS = 32
 LIMIT = 1.05
@@ -34,6 +36,10 @@ def bare(model: Any, prompt: list[int]) -> None:
         for _ in range(NEW_TOKENS):
             out = model(input_ids=ids, use_cache=True, logits_to_keep=1, **{name: cache})
             ids = out.logits[:, -1].argmax(-1, keepdim=True)
+
+
+def ask(engine: Engine, request: ChatRequest) -> None:
+    engine.chat(request).result()
 
 
 def request_of(words: int) -> ChatRequest:
@@ -57,8 +63,8 @@ def main() -> None:
         bare(model, prompt)
         times = alternate(
             {
-                "engine": lambda r=request: engine.chat(r).result(),
-                "bare": lambda p=prompt: bare(model, p),
+                "engine": partial(ask, engine, request),
+                "bare": partial(bare, model, prompt),
             },
             rounds=rounds,
         )

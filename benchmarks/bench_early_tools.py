@@ -70,7 +70,7 @@ class Watch(AgentMiddleware[Any, Any, Any]):
     def asks(self, call: PreparedCall) -> PreparedCall:
         return call
 
-    def hears(self, event: ChatEvent) -> None:
+    def hears(self, call: PreparedCall, event: ChatEvent) -> None:
         if isinstance(event, ToolCallReady):
             self.closed = time.perf_counter()
         elif isinstance(event, Finished) and event.result.message.tool_calls:

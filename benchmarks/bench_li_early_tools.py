@@ -67,7 +67,7 @@ async def run(engine: Engine, *, early: bool) -> dict[str, float]:
                 ended.append(now)
             elif isinstance(event, AgentInput):
                 asked.append(now)
-        result = await handler
+        result: AgentOutput = await handler
         took = time.perf_counter() - began
     if len(result.tool_calls) != len(scripts) or len(asked) != len(scripts):
         raise SystemExit("the agent did something else: nothing is compared")
