@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import statistics
 import time
 from typing import Any
 
 from llama_index.core.agent.workflow import AgentInput, AgentOutput, AgentStream
-from record import keep, one_thread
+from record import keep, one_thread, share_of_window
 
 from cachefriendly import Engine
 from cachefriendly.demo import demo_engine
@@ -77,24 +76,11 @@ async def run(engine: Engine, *, early: bool) -> dict[str, float]:
 
 def saved(engine: Engine, *, rounds: int) -> dict[str, Any]:
     """Both sides in turn; the share of the window that was saved, by medians."""
-    sides: dict[bool, list[dict[str, float]]] = {False: [], True: []}
-    for number in range(2 * rounds + 2):
-        result = asyncio.run(run(engine, early=bool(number % 2)))
-        if number > 1:  # the first of each side warms up: later ones find the same tokens held
-            sides[bool(number % 2)].append(result)
-    shares = [
-        (off["wait_s"] - on["wait_s"]) / min(on["window_s"], TOOL_SECONDS)
-        for off, on in zip(sides[False], sides[True], strict=True)
-    ]
-    return {
-        "share_of_window": round(statistics.median(shares), 3),
-        "without": _medians(sides[False]),
-        "with": _medians(sides[True]),
-    }
 
+    def one(early: bool) -> dict[str, float]:
+        return asyncio.run(run(engine, early=early))
 
-def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
-    return {name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]}
+    return share_of_window(one, rounds=rounds, longest=TOOL_SECONDS)
 
 
 def main() -> None:

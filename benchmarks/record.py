@@ -85,3 +85,31 @@ def keep(name: str, result: dict[str, Any], *, passed: bool) -> None:
     print(text)
     if not passed:
         raise SystemExit(f"{name}: the limit was missed")
+
+
+def share_of_window(
+    run: Callable[[bool], dict[str, float]], *, rounds: int, longest: float
+) -> dict[str, Any]:
+    """What starting tools early saves: both sides in turn, as medians.
+
+    ``run`` takes one turn, with early tools or without, and says its ``wait_s`` and ``window_s``.
+    No more can be saved than ``longest``, the tools' own seconds.
+    """
+    sides: dict[bool, list[dict[str, float]]] = {False: [], True: []}
+    for number in range(2 * rounds + 2):
+        result = run(bool(number % 2))
+        if number > 1:  # the first of each side warms up: later ones find the same tokens held
+            sides[bool(number % 2)].append(result)
+    shares = [
+        (off["wait_s"] - on["wait_s"]) / min(on["window_s"], longest)
+        for off, on in zip(sides[False], sides[True], strict=True)
+    ]
+    return {
+        "share_of_window": round(statistics.median(shares), 3),
+        "without": _medians(sides[False]),
+        "with": _medians(sides[True]),
+    }
+
+
+def _medians(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {name: round(statistics.median(run[name] for run in runs), 4) for name in runs[0]}

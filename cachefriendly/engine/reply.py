@@ -57,9 +57,11 @@ class Reply:
         """The chat events that one row event gives rise to."""
         if isinstance(event, RowTokens):
             self._maker = event.maker
-            for token in event.ids:
+            # One by one only where the reply may end between two of them.
+            pieces = [(token,) for token in event.ids] if self._one_call else [event.ids]
+            for ids in pieces:
                 if not self.enough:
-                    yield from self._read(token)
+                    yield from self._read(ids)
             return
         if self._first is not None:
             done = replace(event, output_ids=self._ids, stop_text="")
@@ -72,9 +74,9 @@ class Reply:
         yield from parsed.tail_events
         yield Finished(self.result)
 
-    def _read(self, token: int) -> Iterator[ChatEvent]:
-        self._ids += (token,)
-        events = self._parser.feed(self._decoder.push((token,)))
+    def _read(self, ids: tuple[int, ...]) -> Iterator[ChatEvent]:
+        self._ids += ids
+        events = self._parser.feed(self._decoder.push(ids))
         if self._one_call and any(isinstance(event, ToolCallReady) for event in events):
             self._first = self._parser.finish()
         yield from events
