@@ -8,7 +8,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -24,6 +25,15 @@ torch.set_num_threads(1)
 hypothesis.settings.register_profile("ci", max_examples=60, deadline=None)
 hypothesis.settings.register_profile("long", max_examples=2000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """No parameters out of a set: its order differs from process to process, and workers of
+    pytest-xdist stop when they collect different lists."""
+    for mark in metafunc.definition.iter_markers("parametrize"):
+        values = mark.args[1] if len(mark.args) > 1 else mark.kwargs.get("argvalues")
+        if isinstance(values, AbstractSet) and not isinstance(values, KeysView):
+            raise pytest.UsageError(f"{metafunc.definition.nodeid}: parametrize needs an order")
 
 
 @pytest.fixture(scope="session")
