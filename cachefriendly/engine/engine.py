@@ -19,6 +19,7 @@ from cachefriendly.engine.loaded import LoadedEngine
 from cachefriendly.engine.loader import LoadedModel, ModelSource, context_window_of
 from cachefriendly.engine.reply import Reply
 from cachefriendly.engine.report import ReplyRecorder
+from cachefriendly.engine.shared import SharedEngines
 from cachefriendly.engine.stats import EngineStats
 from cachefriendly.engine.token_engine import TokenEngine
 from cachefriendly.errors import ConfigError, EngineClosed, RequestError
@@ -98,13 +99,12 @@ class Engine:
 
     @classmethod
     def _named(cls, source: ModelSource, config: EngineConfig) -> Engine:
-        with _SHARED_LOCK:
-            engine = _SHARED.get((source, config))
-            if engine is None or engine.closed:
-                engine = cls.__new__(cls)
-                engine._init(source, source.name, config)
-                _SHARED[source, config] = engine
+        def make() -> Engine:
+            engine = cls.__new__(cls)
+            engine._init(source, source.name, config)
             return engine
+
+        return _SHARED.get((source, config), make)
 
     @classmethod
     def of(
@@ -118,11 +118,7 @@ class Engine:
         """
         config = config or EngineConfig()
         key = (id(model), id(tokenizer), config)
-        with _SHARED_LOCK:
-            engine = _SHARED.get(key)
-            if engine is None or engine.closed:
-                engine = _SHARED[key] = cls(model, tokenizer, config)
-            return engine
+        return _SHARED.get(key, lambda: cls(model, tokenizer, config))
 
     @property
     def model(self) -> PreTrainedModel:
@@ -348,6 +344,4 @@ class Engine:
         return Call(running, reply, owner=self, deadline=deadline)
 
 
-# Shared engines live as long as somebody uses them.
-_SHARED: weakref.WeakValueDictionary[tuple[Any, ...], Engine] = weakref.WeakValueDictionary()
-_SHARED_LOCK = threading.Lock()
+_SHARED: SharedEngines[Engine] = SharedEngines()
