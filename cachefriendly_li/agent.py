@@ -11,10 +11,11 @@ from llama_index.core.agent.workflow.workflow_events import (
     AgentInput,
     AgentOutput,
     AgentSetup,
+    AgentStream,
     AgentWorkflowStartEvent,
-    ToolCall,
     ToolCallResult,
 )
+from llama_index.core.agent.workflow.workflow_events import ToolCall as ToolCallEvent
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_validator, model_validator
 from llama_index.core.llms.llm import LLM
@@ -24,12 +25,14 @@ from llama_index.core.workflow import Context, StopEvent, step
 from workflows.handler import WorkflowHandler
 
 from cachefriendly.engine.known_turns import KnownTurns
+from cachefriendly.messages import ToolCall
 from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, following, running, started_for
 from cachefriendly_li.agent_side import SideLLM, live_turn, with_forked_output
 from cachefriendly_li.agent_state import remember_with, with_state_text
 from cachefriendly_li.agent_turns import give_turns, take_turns
 from cachefriendly_li.early_tools import check_early_tools, tool_names
+from cachefriendly_li.early_turn import call_of
 
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
@@ -102,8 +105,36 @@ class LiveAgent(BaseWorkflowAgent):
         )
         return setup
 
+    async def take_step(
+        self,
+        ctx: AgentContext,
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,
+    ) -> AgentOutput:
+        await take_turns(self._known, self.llm, ctx, llm_input)
+        async with following(self, ctx, tools) as (context, turn):
+            output = await self._ask_llm(context, llm_input, tools, memory)
+            turn.closes(output)
+            await give_turns(self._known, self.llm, ctx, [*turn.asked, output.response])
+        return output
+
+    async def _ask_llm(
+        self,
+        ctx: Any,
+        llm_input: list[ChatMessage],
+        tools: Sequence[AsyncBaseTool],
+        memory: BaseMemory,
+    ) -> AgentOutput:
+        """The step of the original, which asks the LLM."""
+        return await super().take_step(ctx, llm_input, tools, memory)  # type: ignore[safe-super]
+
+    def whole_calls(self, event: AgentStream) -> list[ToolCall]:
+        """The calls of a reply so far whose arguments are written."""
+        return [call_of(selection) for selection in event.tool_calls]
+
     @step
-    async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
+    async def call_tool(self, ctx: Context, ev: ToolCallEvent) -> ToolCallResult:
         with answering(ev) as told:
             return told(await super().call_tool(ctx, ev))
 
@@ -115,7 +146,7 @@ class LiveAgent(BaseWorkflowAgent):
     @step
     async def parse_agent_output(
         self, ctx: Context, ev: AgentOutput
-    ) -> StopEvent | AgentInput | ToolCall | None:
+    ) -> StopEvent | AgentInput | ToolCallEvent | None:
         parse: Any = super().parse_agent_output
         view = with_forked_output(self, live_turn(self), self.output_cls)
         done: StopEvent | AgentInput | None = await parse.__func__(view, ctx, ev)
@@ -154,17 +185,3 @@ class FunctionAgent(LiveAgent, StockFunctionAgent):
     @property
     def unfinished_key(self) -> str:
         return self.scratchpad_key
-
-    async def take_step(
-        self,
-        ctx: AgentContext,
-        llm_input: list[ChatMessage],
-        tools: Sequence[AsyncBaseTool],
-        memory: BaseMemory,
-    ) -> AgentOutput:
-        await take_turns(self._known, self.llm, ctx, llm_input)
-        async with following(self, ctx, tools) as (context, turn):
-            output = await super().take_step(context, llm_input, tools, memory)
-            turn.closes(output)
-            await give_turns(self._known, self.llm, ctx, [*turn.asked, output.response])
-        return output

@@ -56,7 +56,13 @@ class AgentRun:
             await self.turn.settle()
         fit = {} if await _is_last(context) else fit_tools(agent.early_tools, tools)
         early = EarlyTasks(fit, self._room) if fit else None
-        self.turn = Turn(agent.llm, tools, early=early, offers_tools=agent.offers_tools)
+        self.turn = Turn(
+            agent.llm,
+            tools,
+            whole_calls=agent.whole_calls,
+            early=early,
+            offers_tools=agent.offers_tools,
+        )
         return self.turn
 
     def ends_with(self, handler: WorkflowHandler) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from llama_index.core.agent.workflow.workflow_events import (
@@ -39,6 +39,7 @@ class Turn:
 
     Args:
         tools: what the model is offered.
+        whole_calls: finds the calls of a reply so far whose arguments are written.
         early: starts tools while the reply is written; None where none may start.
         offers_tools: the template is given the tools, and their results are tool messages. If
             not, the agent writes both into the conversation itself, and nothing is prefilled.
@@ -50,6 +51,7 @@ class Turn:
         llm: LLM,
         tools: Sequence[AsyncBaseTool],
         *,
+        whole_calls: Callable[[AgentStream], Iterable[ToolCall]] = lambda event: (),
         early: EarlyTasks | None = None,
         offers_tools: bool = True,
         claimed: bool = True,
@@ -57,6 +59,7 @@ class Turn:
         self.llm, self.tools, self.offers_tools = llm, tools, offers_tools
         self.asked: list[ChatMessage] = []
         self.reply: ChatMessage | None = None
+        self._whole_calls = whole_calls
         self._early = early
         self._prefills = claimed and offers_tools and isinstance(llm, CacheFriendlyLLM)
         self._calls: dict[str, ToolCall] = {}
@@ -70,13 +73,9 @@ class Turn:
         """An event of the step, before it is sent."""
         if isinstance(event, AgentInput):
             self.asked = list(event.input)
-        elif isinstance(event, AgentStream):
-            for selection in event.tool_calls:
-                self.starts(call_of(selection))
-
-    def starts(self, call: ToolCall) -> None:
-        if self._early is not None:
-            self._early.start(call)
+        elif isinstance(event, AgentStream) and self._early is not None:
+            for call in self._whole_calls(event):
+                self._early.start(call)
 
     def closes(self, output: AgentOutput) -> None:
         """The reply is there: what it does not ask for is cancelled."""

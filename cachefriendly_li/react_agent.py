@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from llama_index.core.agent.react.types import (
     ActionReasoningStep,
@@ -29,13 +29,6 @@ from llama_index.core.workflow import Context
 
 from cachefriendly.messages import ToolCall
 from cachefriendly_li.agent import LiveAgent
-from cachefriendly_li.agent_run import following
-from cachefriendly_li.agent_turns import give_turns, take_turns
-
-if TYPE_CHECKING:
-    from llama_index.core.agent.workflow.agent_context import AgentContext
-
-    from cachefriendly_li.early_turn import Turn
 
 __all__ = ["ReActAgent"]
 
@@ -68,38 +61,22 @@ class ReActAgent(LiveAgent, StockReActAgent):
         await super().keep_finished(ctx)
         await ctx.store.set(self.reasoning_key, [])
 
-    async def take_step(
-        self,
-        ctx: AgentContext,
-        llm_input: list[ChatMessage],
-        tools: Sequence[AsyncBaseTool],
-        memory: BaseMemory,
-    ) -> AgentOutput:
-        await take_turns(self._known, self.llm, ctx, llm_input)
-        async with following(self, ctx, tools) as (context, turn):
-            watched = _Watched(context, turn, self)
-            if self.layout == "stock":
-                output = await super().take_step(watched, llm_input, tools, memory)
-            else:
-                output = await self._grow(watched, llm_input, tools, memory)
-            turn.closes(output)
-            await give_turns(self._known, self.llm, ctx, [*turn.asked, output.response])
-        return output
-
-    async def _grow(
+    async def _ask_llm(
         self,
         ctx: Any,
         llm_input: list[ChatMessage],
         tools: Sequence[AsyncBaseTool],
         memory: BaseMemory,
     ) -> AgentOutput:
-        """A step behind the messages of the turn so far, instead of behind reasoning steps."""
+        """Asks behind the messages of the turn so far, instead of behind reasoning steps."""
+        if self.layout == "stock":
+            return await super()._ask_llm(ctx, llm_input, tools, memory)
         said: list[ChatMessage] = await ctx.store.get(self.unfinished_key, default=[])
         steps: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
         history = [*_without_retry(llm_input, said), *said]
         await ctx.store.set(self.reasoning_key, [])
         try:
-            output = await super().take_step(ctx, history, tools, memory)
+            output = await super()._ask_llm(ctx, history, tools, memory)
         finally:
             new: list[BaseReasoningStep] = await ctx.store.get(self.reasoning_key, default=[])
             await ctx.store.set(self.reasoning_key, [*steps, *new])
@@ -108,6 +85,20 @@ class ReActAgent(LiveAgent, StockReActAgent):
         copies = [message.model_copy(deep=True) for message in replies]
         await ctx.store.set(self.unfinished_key, [*said, *copies])
         return output
+
+    def whole_calls(self, event: AgentStream) -> list[ToolCall]:
+        """The action, if its input is whole: strict JSON up to the end."""
+        if "}" not in event.delta:
+            return []
+        _, found, written = event.response.rpartition("Action Input:")
+        try:
+            arguments = json.loads(written[written.index("{") :]) if found else None
+            parsed = self.output_parser.parse(event.response, is_streaming=False)
+        except ValueError:
+            return []
+        if not isinstance(parsed, ActionReasoningStep) or parsed.action_input != arguments:
+            return []
+        return [ToolCall(parsed.action, parsed.action_input, id="action")]
 
     async def handle_tool_call_results(
         self, ctx: Context, results: list[ToolCallResult], memory: BaseMemory
@@ -137,36 +128,6 @@ class ReActAgent(LiveAgent, StockReActAgent):
         if steps and isinstance(steps[-1], ResponseReasoningStep):
             _keep_answer(output.response)
         return output
-
-
-class _Watched:
-    """A followed context that looks for a whole action in the text as well."""
-
-    def __init__(self, context: Any, turn: Turn, agent: ReActAgent) -> None:
-        self._context, self._turn, self._agent = context, turn, agent
-
-    def write_event_to_stream(self, event: Any) -> None:
-        if isinstance(event, AgentStream) and "}" in event.delta:
-            call = _whole_action(self._agent, event.response)
-            if call is not None:
-                self._turn.starts(call)
-        self._context.write_event_to_stream(event)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-
-def _whole_action(agent: ReActAgent, text: str) -> ToolCall | None:
-    """The action a reply makes so far, if its input is whole: strict JSON up to the end."""
-    _, found, written = text.rpartition("Action Input:")
-    try:
-        arguments = json.loads(written[written.index("{") :]) if found else None
-        parsed = agent.output_parser.parse(text, is_streaming=False)
-    except ValueError:
-        return None
-    if not isinstance(parsed, ActionReasoningStep) or parsed.action_input != arguments:
-        return None
-    return ToolCall(parsed.action, parsed.action_input, id="action")
 
 
 def _without_retry(llm_input: list[ChatMessage], said: list[ChatMessage]) -> list[ChatMessage]:
