@@ -6,6 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor
 
 from cachefriendly.kv.kernels import attend, attend_math, attend_part, fold, merge, unfold
 
@@ -30,10 +31,23 @@ def test_parts_merge_to_the_whole(cuts: list[int], n: int, group: int, seed: int
         parts.append((unfold(out, heads), unfold(lse.unsqueeze(-1), heads).squeeze(-1)))
         start += cut
     merged, lse = merge(parts)
-    whole, whole_lse = attend_math(query, key, value, scale=0.25)
-    torch.testing.assert_close(merged, whole, atol=2e-6, rtol=1e-5)
-    torch.testing.assert_close(lse, whole_lse, atol=2e-6, rtol=1e-5)
-    torch.testing.assert_close(attend(query, key, value, scale=0.25), whole, atol=2e-6, rtol=1e-5)
+    exact, exact_lse = attention_in_float64(query, key, value, scale=0.25)
+    # Twice what plain float32 math is off by in 20,000 random cases; a merge is off by no more.
+    bound = 16 * torch.finfo(torch.float32).eps
+    for out in (merged, attend(query, key, value, scale=0.25)):
+        assert (out - exact).abs().max() <= bound * value.abs().max()
+    assert (lse - exact_lse).abs().max() <= bound * exact_lse.abs().max().clamp(min=1)
+
+
+def attention_in_float64(
+    query: Tensor, key: Tensor, value: Tensor, *, scale: float
+) -> tuple[Tensor, Tensor]:
+    """Attention as its formula says: the output, and the log-sum-exp of each row's scores."""
+    heads, n = query.shape[1:3]
+    grouped = fold(query.double(), key.shape[1])
+    scores = grouped @ key.double().transpose(-1, -2) * scale
+    out = unfold(scores.softmax(-1) @ value.double(), heads)
+    return out, scores.logsumexp(-1).reshape(1, heads, n)
 
 
 @pytest.mark.parametrize("shape", ["query", "key"])
