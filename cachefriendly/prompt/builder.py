@@ -26,7 +26,7 @@ from cachefriendly.prompt.compose import Composition, compose
 from cachefriendly.prompt.decode import StreamDecoder
 from cachefriendly.prompt.departure import find_departure
 from cachefriendly.prompt.digests import digest_of
-from cachefriendly.prompt.fingerprint import fingerprint_of, tokenizer_digest
+from cachefriendly.prompt.fingerprint import fingerprint_of
 from cachefriendly.prompt.head import PrefixLengths
 from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.late_tools import parted
@@ -73,8 +73,8 @@ class PromptBuilder:
         self._policy = policy_named(policy)
         self._clock = clock
         self._now = now
-        self._identity = digest_of(model_fingerprint.encode(), tokenizer_digest(tokenizer))
         self._templates = Templates(tokenizer, self._policy)
+        self._identity = digest_of(model_fingerprint.encode(), self.tokens.digest)
         identity = digest_of(self._identity, *self._templates.sources).hex()[:16]
         self.turns = Turns(self.transcript, self.tokens, identity)
         self._binder = Binder(self.transcript)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Sequence
-from hashlib import blake2b
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 from weakref import WeakValueDictionary
 
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import PreTokenizer
 
 from cachefriendly.prompt.control import ControlSet
+from cachefriendly.prompt.digests import digest_of
+from cachefriendly.prompt.fingerprint import tokenizer_digest
 
 __all__ = ["Codec", "codec_for"]
 
@@ -21,6 +24,10 @@ _UNDER_GIL = 8192
 
 class Codec(Protocol):
     """Encoding and decoding that nobody else can change. Thread safe."""
+
+    @property
+    def digest(self) -> bytes:
+        """`tokenizer_digest` of the tokenizer as it was."""
 
     def encode_whole(self, text: str) -> list[int]:
         """Ids as the user's tokenizer gives them; control tokens are structure."""
@@ -38,28 +45,29 @@ def codec_for(tokenizer: Any, controls: ControlSet) -> Codec:
     if not isinstance(backend, Tokenizer):
         return _SlowCodec(tokenizer)
     state = backend.to_str()
-    key = blake2b(repr((state, sorted(controls.by_text))).encode()).digest()
+    digest = digest_of(state.encode())
+    key = (digest, frozenset(controls.by_text))
     codec = _shared.get(key)
     if codec is None:
-        codec = _shared[key] = _FastCodec(state, controls)
+        codec = _shared[key] = _FastCodec(state, digest, controls)
     return codec
 
 
 class _FastCodec:
     """Clones of a `tokenizers.Tokenizer`; frozen ones are safe to share without a lock."""
 
-    def __init__(self, state: str, controls: ControlSet) -> None:
-        self._whole = _frozen(state)
-        plain = json.loads(state)
-        kept = [t for t in plain["added_tokens"] if t["content"] not in controls.by_text]
-        plain["added_tokens"] = kept
-        # A post-processor may name control tokens that are gone now, and must add nothing anyway.
-        plain["post_processor"] = None
-        self._first = _frozen(json.dumps(plain))
-        later = _never_prepend(plain)
-        self._later = self._first if later is None else _frozen(json.dumps(later))
-        # Added tokens are numbered anew when a tokenizer is read and some before them are gone.
-        numbers = {self._first.token_to_id(t["content"]): t["id"] for t in kept}
+    def __init__(self, state: str, digest: bytes, controls: ControlSet) -> None:
+        self.digest: Final = digest
+        self._whole = whole = _frozen(state)
+        added = sorted(whole.get_added_tokens_decoder().items())
+        kept = [(old, token) for old, token in added if token.content not in controls.by_text]
+        tokens = [token for _, token in kept]
+        self._first = self._later = _stretches(whole, whole.pre_tokenizer, tokens)
+        never = _never_prepending(whole.pre_tokenizer)
+        if never is not None:
+            self._later = _stretches(whole, never, tokens)
+        # Added tokens are numbered anew where some before them are gone.
+        numbers = {self._first.token_to_id(token.content): old for old, token in kept}
         self._renumbered = {new: old for new, old in numbers.items() if new != old}
 
     def encode_whole(self, text: str) -> list[int]:
@@ -91,6 +99,7 @@ class _SlowCodec:
     """A tokenizer written in Python: one lock around each whole call."""
 
     def __init__(self, tokenizer: Any) -> None:
+        self.digest: Final = tokenizer_digest(tokenizer)
         self._tokenizer = tokenizer
         self._lock = threading.Lock()
 
@@ -113,25 +122,40 @@ def _frozen(state: str) -> Tokenizer:
     return clone
 
 
-def _never_prepend(state: dict[str, Any]) -> dict[str, Any] | None:
-    """The same tokenizer for text that does not start the prompt; None when it is no other.
+def _stretches(
+    whole: Tokenizer, pre_tokenizer: PreTokenizer | None, added: Sequence[AddedToken]
+) -> Tokenizer:
+    """What ``whole`` is to text without structure: it shares its vocabulary, which is read once.
+
+    A post-processor adds nothing here, and may name control tokens that are not ``added``.
+    """
+    clone = Tokenizer(whole.model)
+    clone.normalizer, clone.pre_tokenizer = whole.normalizer, pre_tokenizer
+    clone.add_tokens(list(added))
+    return clone
+
+
+def _never_prepending(pre_tokenizer: PreTokenizer | None) -> PreTokenizer | None:
+    """The same for text that does not start the prompt; None when it is no other.
 
     Metaspace with scheme ``first`` adds a space at offset 0 of what it is given; in the whole text
     only the first stretch lies there. Other schemes treat every stretch alike already.
     """
-    outer = state.get("pre_tokenizer") or {}
-    parts = [outer, *outer.get("pretokenizers", [])]
-    if not any(map(_prepends_first, parts)):
-        return None
-    never = [{**p, "prepend_scheme": "never"} if _prepends_first(p) else p for p in parts]
-    whole = {**never[0], "pretokenizers": never[1:]} if never[1:] else never[0]
-    return {**state, "pre_tokenizer": whole}
+    empty = Tokenizer(BPE())  # a state that is read and written for its pre-tokenizer alone
+    empty.pre_tokenizer = pre_tokenizer
+    state = json.loads(empty.to_str())
+    outer = state["pre_tokenizer"] or {}
+    first = [part for part in (outer, *outer.get("pretokenizers", [])) if _prepends_first(part)]
+    for part in first:
+        part["prepend_scheme"] = "never"
+    return Tokenizer.from_str(json.dumps(state)).pre_tokenizer if first else None
 
 
 def _prepends_first(part: dict[str, Any]) -> bool:
     return part.get("type") == "Metaspace" and part.get("prepend_scheme") == "first"
 
 
-# Reading a tokenizer of 50,000 words three times takes a second. A codec never changes, so engines
-# over equal tokenizers share one for as long as any of them lives.
-_shared: Final[WeakValueDictionary[bytes, _FastCodec]] = WeakValueDictionary()
+# Reading a tokenizer of 50,000 words holds every thread for a quarter of a second. A codec never
+# changes, so engines over equal tokenizers share one for as long as any of them lives.
+_Key: TypeAlias = tuple[bytes, frozenset[str]]
+_shared: Final[WeakValueDictionary[_Key, _FastCodec]] = WeakValueDictionary()

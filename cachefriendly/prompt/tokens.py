@@ -75,6 +75,11 @@ class TextTokenizer:
         self.context = self._decoding_context()
         self.whole_text = not all(self.adds_up(text) for text in probes)
 
+    @property
+    def digest(self) -> bytes:
+        """Names the tokenizer; see `tokenizer_digest`."""
+        return self._codec.digest
+
     def adds_up(self, text: str) -> bool:
         """Whether the ids of the stretches of ``text`` are the ids of the whole."""
         return self._encode_stretches(text, True, None) == self._codec.encode_whole(text)
