@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Self
 
 from llama_index.core.base.llms.types import ChatMessage, MessageRole
-from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import ChatSummaryMemoryBuffer as StockChatSummaryMemoryBuffer
 from llama_index.core.memory.chat_summary_memory_buffer import (
     DEFAULT_TOKEN_LIMIT,
-    DEFAULT_TOKEN_LIMIT_RATIO,
     SUMMARIZE_PROMPT,
 )
 from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
 from llama_index.core.storage.chat_store import BaseChatStore
 
 from cachefriendly.errors import ContextOverflow
-from cachefriendly.state import StateLog
-from cachefriendly_li.chat_store import StateDiffChatStore, dump_store, load_store
+from cachefriendly_li.chat_store import StateDiffChatStore
+from cachefriendly_li.memory_base import StateDiffBuffer, limit_of, store_with
 from cachefriendly_li.memory_fork import INSTRUCTION, fork_of
-from cachefriendly_li.memory_tokens import (
-    LIVE_KEY,
-    Live,
-    MessageCounter,
-    is_default,
-    tokenizer_of,
-)
+from cachefriendly_li.memory_tokens import tokenizer_of
 from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
 
 __all__ = ["ChatSummaryMemoryBuffer"]
 
 
-class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
+class ChatSummaryMemoryBuffer(StateDiffBuffer, StockChatSummaryMemoryBuffer):
     """LlamaIndex's `ChatSummaryMemoryBuffer` with the same arguments.
 
     When the history outgrows ``token_limit``, the oldest turns become a summary until half of the
@@ -47,11 +38,6 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
     be (other LLM, other process, no room in the window) it is made as LlamaIndex makes it. A
     ``summarize_prompt`` of your own is the instruction in both forms.
     """
-
-    trim_to: float = Field(default=TRIM_TO, gt=0, le=1)
-
-    _counter: MessageCounter = PrivateAttr(default_factory=MessageCounter)
-    _live: Live = PrivateAttr(default_factory=Live)
 
     @classmethod
     def from_defaults(  # noqa: PLR0913, PLR0917 - the signature is LlamaIndex's
@@ -70,35 +56,22 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
         """Create a memory; with an ``llm`` its tokenizer and context window set the limit."""
         if kwargs:
             raise ValueError(f"Unexpected keyword arguments: {kwargs}")
-        if token_limit is None and llm is not None:
-            token_limit = int(llm.metadata.context_window * DEFAULT_TOKEN_LIMIT_RATIO)
-        if chat_store is None:
-            chat_store = StateDiffChatStore()
-        if chat_history is not None:
-            chat_store.set_messages(chat_store_key, chat_history)
         return cls(
             llm=llm,
-            token_limit=DEFAULT_TOKEN_LIMIT if token_limit is None else token_limit,
+            token_limit=limit_of(llm, token_limit, DEFAULT_TOKEN_LIMIT),
             tokenizer_fn=tokenizer_fn or tokenizer_of(llm),
             summarize_prompt=summarize_prompt or SUMMARIZE_PROMPT,
-            chat_store=chat_store,
+            chat_store=store_with(chat_store, chat_store_key, chat_history),
             chat_store_key=chat_store_key,
             count_initial_tokens=count_initial_tokens,
             trim_to=trim_to,
         )
 
-    @property
-    def log(self) -> StateLog | None:
-        """The diffs; None when the memory was given a chat store of another kind."""
-        store = self.chat_store
-        return store.log(self.chat_store_key) if isinstance(store, StateDiffChatStore) else None
-
     def use_llm(self, llm: LLM) -> None:
         """Summarise and count with this LLM, unless the memory was given another: after JSON it
         has none where it comes back in another process."""
         self.llm = self.llm or llm
-        if is_default(self.tokenizer_fn):
-            self.tokenizer_fn = tokenizer_of(llm)
+        super().use_llm(llm)
 
     def get(
         self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
@@ -122,7 +95,7 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
 
     def _kept_from(self, messages: Sequence[ChatMessage], limit: int) -> int:
         """Index of the first message that is sent as it is."""
-        counts = self._counter.messages(messages, self.tokenizer_fn)
+        counts = self._counts(messages)
         starts = [begins_turn(message) for message in messages]
         self._token_count = sum(counts)
         if sum(counts) <= limit:
@@ -151,47 +124,10 @@ class ChatSummaryMemoryBuffer(StockChatSummaryMemoryBuffer):
         if messages[: len(oldest)] == oldest:
             store.set_messages(key, [*([summary] if summary else []), *messages[len(oldest) :]])
 
-    # -- as JSON ------------------------------------------------------------------------------
-
-    def to_dict(self, **kwargs: Any) -> dict[str, Any]:
-        own = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
-        self._live = self._live.holding(own, llm=self.llm)
-        data: dict[str, Any] = self.model_dump(mode="json", exclude={"llm"}, **kwargs)
-        return {**data, LIVE_KEY: self._live.name}
-
-    def to_string(self) -> str:
-        return json.dumps(self.to_dict(), ensure_ascii=False)
-
     @classmethod
-    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> ChatSummaryMemoryBuffer:
-        """Inverse of `to_dict`; reads what the stock class wrote, too.
-
-        LLM and tokenizer are not stored: within one process they are found again, in another one
-        pass ``llm=`` (and ``tokenizer_fn=``), or call `use_llm`.
-        """
-        key = data.get("chat_store_key", DEFAULT_CHAT_STORE_KEY)
-        live = Live.named(data.get(LIVE_KEY))
-        llm = kwargs.get("llm") or live.llm
-        memory = cls(
-            llm=llm,
-            token_limit=data["token_limit"],
-            tokenizer_fn=kwargs.get("tokenizer_fn") or live.tokenizer or tokenizer_of(llm),
-            summarize_prompt=data.get("summarize_prompt") or SUMMARIZE_PROMPT,
-            chat_store=load_store(data, key),
-            chat_store_key=key,
-            count_initial_tokens=data.get("count_initial_tokens", False),
-            trim_to=data.get("trim_to", TRIM_TO),
-        )
-        memory._live = live
+    def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Self:
+        memory = super().from_dict(data, **kwargs)
+        memory.llm = kwargs.get("llm") or memory._live.llm
+        memory.summarize_prompt = data.get("summarize_prompt") or SUMMARIZE_PROMPT
+        memory.count_initial_tokens = data.get("count_initial_tokens", False)
         return memory
-
-    @classmethod
-    def from_string(cls, json_str: str, **kwargs: Any) -> ChatSummaryMemoryBuffer:
-        return cls.from_dict(json.loads(json_str), **kwargs)
-
-    def __reduce__(self) -> tuple[Callable[[dict[str, Any]], ChatSummaryMemoryBuffer], tuple[Any]]:
-        return type(self).from_dict, (self.to_dict(),)
-
-    @field_serializer("chat_store")
-    def serialize_courses_in_order(self, chat_store: BaseChatStore) -> dict[str, Any]:
-        return dump_store(chat_store)
