@@ -24,19 +24,15 @@ from llama_index.core.prompts import RichPromptTemplate
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from cachefriendly.errors import ConfigError, RequestError
-from cachefriendly_li import memory_json, memory_tail
+from cachefriendly.errors import ConfigError
+from cachefriendly_li import memory_tail
 from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
+from cachefriendly_li.memory_blocks import dump_blocks, give_llm, hand_over, load_blocks
+from cachefriendly_li.memory_live import LIVE_KEY, Live
 from cachefriendly_li.memory_queue import Queue, queue_of
+from cachefriendly_li.memory_store import dump_store, load_store, store_for
 from cachefriendly_li.memory_sync import SyncMemory
-from cachefriendly_li.memory_tokens import (
-    LIVE_KEY,
-    Live,
-    MessageCounter,
-    counted_text,
-    is_default,
-    tokenizer_of,
-)
+from cachefriendly_li.memory_tokens import MessageCounter, counted_text, is_default, tokenizer_of
 from cachefriendly_li.memory_window import (
     TRIM_TO,
     begins_turn,
@@ -113,9 +109,7 @@ class Memory(SyncMemory):
                 raise ConfigError("give path= or another store, not both")
             chat_store = StateDiffDBChatStore(path, table_name=table_name)
         session_id = session_id or generate_chat_store_key()
-        store = chat_store or memory_json.store_for(
-            async_database_uri, async_engine, table_name, db_schema
-        )
+        store = chat_store or store_for(async_database_uri, async_engine, table_name, db_schema)
         memory = cls(
             token_limit=token_limit,
             tokenizer_fn=tokenizer_fn or tokenizer_of(llm),
@@ -143,9 +137,7 @@ class Memory(SyncMemory):
         JSON it has none where it comes back in another process."""
         if is_default(self.tokenizer_fn):
             self.tokenizer_fn = tokenizer_of(llm)
-        for block in self.memory_blocks:
-            if "llm" in type(block).model_fields and getattr(block, "llm", None) is None:
-                block.llm = llm  # type: ignore[attr-defined]
+        give_llm(self.memory_blocks, llm)
 
     @property
     def _queue(self) -> Queue:
@@ -259,22 +251,7 @@ class Memory(SyncMemory):
             return  # the newest turn is never cut
         gone = await self._queue.archive_until(self.session_id, stored[first - 1].seq)
         for portion in portions(gone, counts, self.token_flush_size):
-            await self._remember(portion)
-
-    async def _remember(self, messages: Sequence[ChatMessage]) -> None:
-        """Hand flushed messages to the blocks; each gets copies, which blocks write into."""
-        for block in self.memory_blocks:
-            if "llm" in type(block).model_fields and getattr(block, "llm", None) is None:
-                raise RequestError(f"memory block {block.name!r} has no llm; call memory.use_llm")
-        puts = [
-            block.aput(
-                [memory_tail.bare(message) for message in messages],
-                from_short_term_memory=True,
-                session_id=self.session_id,
-            )
-            for block in self.memory_blocks
-        ]
-        await asyncio.gather(*puts)
+            await hand_over(portion, self.memory_blocks, self.session_id)
 
     def _counts(self, stored: Sequence[StoredMessage]) -> list[int]:
         told = [memory_tail.as_told(message) for message in stored]
@@ -294,7 +271,7 @@ class Memory(SyncMemory):
     def to_dict(self, **kwargs: Any) -> dict[str, Any]:
         """Plain JSON: settings, the session's diffs or where they are, and what blocks know."""
         own = None if is_default(self.tokenizer_fn) else self.tokenizer_fn
-        stored = memory_json.dump_store(self.sql_store, self.session_id)
+        stored = dump_store(self.sql_store, self.session_id)
         self._live = self._live.holding(
             own,
             blocks=tuple(self.memory_blocks),
@@ -304,7 +281,7 @@ class Memory(SyncMemory):
         if self.memory_blocks_template is not DEFAULT_MEMORY_BLOCKS_TEMPLATE:
             data["memory_blocks_template"] = self.memory_blocks_template.template_str
         data["store"] = stored
-        data["memory_blocks"] = memory_json.dump_blocks(self.memory_blocks)
+        data["memory_blocks"] = dump_blocks(self.memory_blocks)
         return {**data, "offered": self._offered, LIVE_KEY: self._live.name}
 
     def to_string(self) -> str:
@@ -330,10 +307,8 @@ class Memory(SyncMemory):
         memory = cls(
             **values,
             tokenizer_fn=given["tokenizer_fn"] or live.tokenizer or tokenizer_of(given["llm"]),
-            sql_store=given["chat_store"] or memory_json.load_store(data.get("store"), live.store),
-            memory_blocks=memory_json.load_blocks(
-                data.get("memory_blocks", []), blocks, given["llm"]
-            ),
+            sql_store=given["chat_store"] or load_store(data.get("store"), live.store),
+            memory_blocks=load_blocks(data.get("memory_blocks", []), blocks, given["llm"]),
         )
         memory._live, memory._offered = live, data.get("offered")
         return memory

@@ -11,13 +11,11 @@ from llama_index.core.base.llms.types import ChatMessage, MessageRole, TextBlock
 from llama_index.core.prompts import RichPromptTemplate
 
 from cachefriendly.errors import RequestError
-from cachefriendly.messages import HANDLE_KEY
 from cachefriendly_li.db_store import StoredMessage
 
 __all__ = [
     "Told",
     "as_told",
-    "bare",
     "block_text",
     "fresh_blocks",
     "is_answered",
@@ -53,13 +51,6 @@ def as_told(stored: StoredMessage) -> ChatMessage:
         blocks=[TextBlock(text=text), *stored.chat.blocks],
         additional_kwargs=dict(stored.chat.additional_kwargs),
     )
-
-
-def bare(message: ChatMessage) -> ChatMessage:
-    """A copy without our handle, which a block would take for a part of the text."""
-    twin = message.model_copy(deep=True)
-    twin.additional_kwargs.pop(HANDLE_KEY, None)
-    return twin
 
 
 def newest_turn(messages: Sequence[StoredMessage]) -> int | None:

@@ -1,14 +1,10 @@
-"""What memories count tokens with, and what of a memory no JSON can hold."""
+"""What memories count tokens with, and what of a message they count."""
 
 from __future__ import annotations
 
 import json
-import operator
-import uuid
-import weakref
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, TypeAlias
 
 import llama_index.core
 from llama_index.core.base.llms.types import ChatMessage, ThinkingBlock, ToolCallBlock
@@ -18,20 +14,9 @@ from llama_index.core.utils import get_tokenizer
 
 from cachefriendly_li.llm import CacheFriendlyLLM
 
-__all__ = [
-    "LIVE_KEY",
-    "Live",
-    "MessageCounter",
-    "Tokenizer",
-    "counted_text",
-    "is_default",
-    "tokenizer_of",
-]
+__all__ = ["MessageCounter", "Tokenizer", "counted_text", "is_default", "tokenizer_of"]
 
-Tokenizer = Callable[[str], list[Any]]
-
-LIVE_KEY: Final = "live"
-"""Where a stored memory names the `Live` it had."""
+Tokenizer: TypeAlias = Callable[[str], list[Any]]
 
 
 def tokenizer_of(llm: LLM | None) -> Tokenizer:
@@ -82,48 +67,3 @@ def counted_text(message: ChatMessage) -> str:
         elif isinstance(block, ToolCallBlock):
             parts.append(f"{block.tool_name} {json.dumps(block.tool_kwargs, default=str)}")
     return "\n".join(parts)
-
-
-@dataclass(frozen=True, eq=False)
-class Live:
-    """The objects of a memory that do not go through JSON.
-
-    LlamaIndex writes an agent's memory to JSON and reads it again before every further run of a
-    `Context`, in one process. The copy finds these again by ``name`` as long as somebody holds
-    them; in another process `use_llm` gives a memory new ones. They never change: of two memories
-    restored from one JSON, neither finds what the other was given.
-    """
-
-    tokenizer: Tokenizer | None = None
-    llm: LLM | None = None
-    blocks: tuple[Any, ...] = ()
-    store: Any = None
-    name: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    def __post_init__(self) -> None:
-        _LIVE[self.name] = self
-
-    @classmethod
-    def named(cls, name: object) -> Live:
-        """The one of this name, or an empty one."""
-        known = _LIVE.get(name) if isinstance(name, str) else None
-        return known or cls()
-
-    def holding(
-        self,
-        tokenizer: Tokenizer | None,
-        *,
-        llm: LLM | None = None,
-        blocks: tuple[Any, ...] = (),
-        store: Any = None,
-    ) -> Live:
-        """This one if it holds just these, else another one."""
-        same = self.llm is llm and self.store is store and self.tokenizer == tokenizer
-        alike = len(self.blocks) == len(blocks) and all(map(operator.is_, self.blocks, blocks))
-        return self if same and alike else Live(tokenizer, llm, blocks, store)
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> Live:
-        return self
-
-
-_LIVE: weakref.WeakValueDictionary[str, Live] = weakref.WeakValueDictionary()

@@ -1,70 +1,65 @@
-"""A `Memory`'s chat store and memory blocks as plain JSON, and back."""
+"""The blocks of a `Memory`: given an LLM, handed what is flushed, told as JSON and found again."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import FactExtractionMemoryBlock, StaticMemoryBlock
 from llama_index.core.memory.memory import BaseMemoryBlock
 from llama_index.core.settings import Settings
-from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore
-from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
-from sqlalchemy.engine import make_url
 
 from cachefriendly.errors import RequestError
-from cachefriendly_li.db_store import StateDiffDBChatStore
+from cachefriendly.messages import HANDLE_KEY
 
-__all__ = ["dump_blocks", "dump_store", "load_blocks", "load_store", "store_for"]
+__all__ = ["dump_blocks", "give_llm", "hand_over", "load_blocks"]
 
 _FACTS: Final = "facts"
 _COMMON: Final = ("name", "description", "priority", "accept_short_term_memory")
 _OF_FACTS: Final = (*_COMMON, _FACTS, "max_facts")
 
 
-def store_for(uri: str | None, engine: Any, table_name: str, schema: str | None) -> Any:
-    """The chat store that LlamaIndex's own arguments ask for.
+def give_llm(blocks: Iterable[BaseMemoryBlock[Any]], llm: LLM) -> None:
+    """To those that ask one and have none."""
+    for block in blocks:
+        if _lacks_llm(block):
+            block.llm = llm  # type: ignore[attr-defined]
 
-    Memory and SQLite files are ours; another database, and an engine of one's own, stay with
-    LlamaIndex's store.
+
+async def hand_over(
+    messages: Sequence[ChatMessage], blocks: Sequence[BaseMemoryBlock[Any]], session_id: str
+) -> None:
+    """Give flushed messages to the blocks; each gets copies, which blocks write into.
+
+    Raises:
+        RequestError: a block asks an LLM and has none; no block was given anything.
     """
-    url = None if uri is None else make_url(uri)
-    sqlite = url is None or (url.get_backend_name() == "sqlite" and not url.query)
-    if engine is not None or not sqlite:
-        return SQLAlchemyChatStore(
-            table_name=table_name, async_database_uri=uri, async_engine=engine, db_schema=schema
+    for block in blocks:
+        if _lacks_llm(block):
+            raise RequestError(f"memory block {block.name!r} has no llm; call memory.use_llm")
+    puts = [
+        block.aput(
+            [_bare(message) for message in messages],
+            from_short_term_memory=True,
+            session_id=session_id,
         )
-    path = None if url is None or url.database in (None, "", ":memory:") else url.database
-    return StateDiffDBChatStore(path, table_name=table_name)
+        for block in blocks
+    ]
+    await asyncio.gather(*puts)
 
 
-def dump_store(store: AsyncDBChatStore, session_id: str) -> dict[str, Any] | None:
-    """None: it can only be found again in this process."""
-    if isinstance(store, StateDiffDBChatStore):
-        return store.to_dict(only=session_id)
-    if isinstance(store, SQLAlchemyChatStore) and not store._is_in_memory_uri(
-        store.async_database_uri
-    ):
-        return {
-            "class_name": store.class_name(),
-            "table_name": store.table_name,
-            "async_database_uri": str(store.async_database_uri),
-            "db_schema": store.db_schema,
-        }
-    return None
+def _lacks_llm(block: BaseMemoryBlock[Any]) -> bool:
+    return "llm" in type(block).model_fields and getattr(block, "llm", None) is None
 
 
-def load_store(data: Mapping[str, Any] | None, live: Any) -> Any:
-    """Inverse of `dump_store`; ``live`` is the store itself, if it is still there."""
-    if data is None:
-        if live is None:
-            raise RequestError("the memory's chat store is not in this process; pass chat_store=")
-        return live
-    if data.get("class_name") == StateDiffDBChatStore.class_name():
-        return StateDiffDBChatStore.from_dict(data)
-    options = {key: value for key, value in data.items() if key != "class_name"}
-    return live if live is not None else SQLAlchemyChatStore(**options)
+def _bare(message: ChatMessage) -> ChatMessage:
+    """A copy without our handle, which a block would take for a part of the text."""
+    twin = message.model_copy(deep=True)
+    twin.additional_kwargs.pop(HANDLE_KEY, None)
+    return twin
 
 
 def dump_blocks(blocks: Sequence[BaseMemoryBlock[Any]]) -> list[dict[str, Any]]:
