@@ -105,18 +105,18 @@ class StateDiffChatMessageHistory(BaseChatMessageHistory):
         changes, when these are not the oldest messages any more: somebody else was faster.
         """
         expected = tuple(message_from_langchain(m, index=i) for i, m in enumerate(oldest))
-        done: list[bool] = []
 
-        def replace(log: StateLog) -> None:
-            done.append(log.messages[: len(expected)] == expected)
-            if done[-1] and summary is not None:
+        def replace(log: StateLog) -> bool:
+            if log.messages[: len(expected)] != expected:
+                return False
+            if summary is not None:
                 log.summarize(len(expected), Message("system", summary, name=SUMMARY_NAME))
-            elif done[-1]:
-                for _ in expected:
-                    log.remove_message(0)
+                return True
+            for _ in expected:
+                log.remove_message(0)
+            return True
 
-        self._log.append(replace)
-        return done[-1]
+        return self._log.append(replace)
 
     def _exported(self, messages: Sequence[Message]) -> dict[str, str]:
         if self._model is None:

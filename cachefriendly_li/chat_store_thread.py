@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 
+from cachefriendly.messages import Message
 from cachefriendly.state import SessionLog, StateDiff, StateLog
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
 from cachefriendly_li.db_store_changes import drop, replace_all
 
 __all__ = ["ChatThread"]
+
+_T = TypeVar("_T")
 
 
 class ChatThread:
@@ -93,33 +96,34 @@ class ChatThread:
 
     def _summarize(self, oldest: Sequence[ChatMessage], summary: ChatMessage | None) -> bool:
         known = [entry.seq for entry, _ in self._live[: len(oldest)]]
-        if _common([chat for _, chat in self._live], oldest) < len(oldest):
+        if [chat for _, chat in self._live[: len(oldest)]] != list(oldest):
             return False
-        done: list[bool] = []
 
-        def change(log: StateLog) -> None:
-            done.append([entry.seq for entry in log.entries[: len(known)]] == known)
-            if done[-1] and summary is not None:
-                message, extra = entry_of(summary)
-                log.summarize(len(known), message)
-                if extra:
-                    log.note(0, extra)
-            elif done[-1]:
+        def change(log: StateLog) -> bool:
+            if [entry.seq for entry in log.entries[: len(known)]] != known:
+                return False
+            if summary is None:
                 for seq in known:
                     drop(log, seq)
+                return True
+            message, extra = entry_of(summary)
+            log.summarize(len(known), message)
+            if extra:
+                log.note(0, extra)
+            return True
 
-        self._append(change)
-        return done[-1]
+        return self._append(change)
 
-    def _append(self, change: Callable[[StateLog], Any], added: Sequence[ChatMessage] = ()) -> None:
+    def _append(self, change: Callable[[StateLog], _T], added: Sequence[ChatMessage] = ()) -> _T:
         """Store a change; ``added`` are the live messages of what it appends."""
-        self._log.append(change)
+        changed = self._log.append(change)
         self._refresh()
         first = len(self._live) - len(added)
         for index, chat in enumerate(added, start=first):
             # Where it is not equal, another process was faster.
             if index >= 0 and self._live[index][1] == chat:
                 self._live[index] = (self._live[index][0], chat)
+        return changed
 
     def _refresh(self) -> None:
         log = self._log.read()
@@ -143,7 +147,7 @@ class ChatThread:
             if message != entry.message or extra != dict(entry.extra):
                 self._edit(index, entry, message, extra)
 
-    def _edit(self, index: int, entry: StateDiff, message: Any, extra: dict[str, Any]) -> None:
+    def _edit(self, index: int, entry: StateDiff, message: Message, extra: dict[str, Any]) -> None:
         chat = self._live[index][1]
 
         def change(log: StateLog) -> None:
@@ -160,13 +164,3 @@ class ChatThread:
 
 def _same(before: StateDiff, after: StateDiff) -> bool:
     return before.message == after.message and before.extra == after.extra
-
-
-def _common(old: Sequence[ChatMessage], new: Sequence[ChatMessage]) -> int:
-    """Length of the common beginning."""
-    count = 0
-    for before, after in zip(old, new, strict=False):
-        if before is not after and before != after:
-            break
-        count += 1
-    return count

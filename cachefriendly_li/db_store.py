@@ -211,12 +211,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
         return work() if self.path is None else await asyncio.to_thread(work)
 
     async def _write(self, key: str, change: Callable[[StateLog], _T]) -> _T:
-        return await self._run(lambda: self._changed(key, change))
-
-    def _changed(self, key: str, change: Callable[[StateLog], _T]) -> _T:
-        done: list[_T] = []
-        self._log(key).append(lambda log: done.append(change(log)))
-        return done[0]
+        return await self._run(lambda: self._log(key).append(change))
 
     # -- as JSON ------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from typing import Any
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 
+from cachefriendly.prefix import common_prefix
 from cachefriendly.state import StateDiff, StateLog
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
 
@@ -108,10 +109,6 @@ def drop(log: StateLog, seq: int) -> None:
 
 
 def _common(log: StateLog, messages: Sequence[ChatMessage]) -> int:
-    """Length of the common beginning."""
-    count = 0
-    for entry, chat in zip(log.entries, messages, strict=False):
-        if chat_of(entry) != chat:
-            break
-        count += 1
-    return count
+    """How many messages the conversation begins with already."""
+    held = [chat_of(entry) for entry in log.entries[: len(messages)]]
+    return common_prefix(held, list(messages))

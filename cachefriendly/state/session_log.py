@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from cachefriendly.state.log import StateLog
 
 __all__ = ["MemoryLog", "SessionLog"]
+
+_T = TypeVar("_T")
 
 
 class SessionLog(Protocol):
@@ -22,11 +24,11 @@ class SessionLog(Protocol):
         """
 
     def append(
-        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
-    ) -> None:
+        self, write: Callable[[StateLog], _T], *, turns: Mapping[str, str] | None = None
+    ) -> _T:
         """Keep what ``write`` appends to the log it is given, and ``turns``, texts by handle.
 
-        All of it or nothing, also when ``write`` raises.
+        All of it or nothing, also when ``write`` raises. Returns what ``write`` returned.
 
         Raises:
             StateError: as `read`, or it cannot be written.
@@ -48,13 +50,14 @@ class MemoryLog:
         return self._log.copy()
 
     def append(
-        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
-    ) -> None:
+        self, write: Callable[[StateLog], _T], *, turns: Mapping[str, str] | None = None
+    ) -> _T:
         with self._lock:
             longer = self._log.copy()
-            write(longer)
+            written = write(longer)
             self._log = longer
             self._turns.update(turns or {})
+            return written
 
     def turns(self) -> list[str]:
         return list(self._turns.values())

@@ -7,13 +7,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from cachefriendly.errors import ConfigError, RequestError, StateError
 from cachefriendly.state.diff import StateDiff
 from cachefriendly.state.log import StateLog
 
 __all__ = ["SqliteLog", "session_names"]
+
+_T = TypeVar("_T")
 
 # The name carries the format's version, so that other tables may live in the same file.
 _CREATE = """CREATE TABLE IF NOT EXISTS cachefriendly_log_1 (
@@ -76,13 +78,13 @@ class SqliteLog:
             return [str(turn) for (turn,) in db.execute(_TURNS, (self.session_id,))]
 
     def append(
-        self, write: Callable[[StateLog], Any], *, turns: Mapping[str, str] | None = None
-    ) -> None:
+        self, write: Callable[[StateLog], _T], *, turns: Mapping[str, str] | None = None
+    ) -> _T:
         """Store what ``write`` appends to the log it is given, which is up to date.
 
         With it ``turns``, texts of `Engine.export_turn` by handle. All of it is stored before this
         returns, or nothing: also when ``write`` raises, another process appends at the same time,
-        the disk is full or this process is killed.
+        the disk is full or this process is killed. Returns what ``write`` returned.
 
         Raises:
             StateError: as `read`, or it cannot be written.
@@ -91,13 +93,14 @@ class SqliteLog:
             db.execute("BEGIN IMMEDIATE")  # nobody else appends from here on
             self._catch_up(db)
             longer = self._log.copy()
-            write(longer)
+            written = write(longer)
             new = longer.diffs[len(self._log) :]
             db.executemany(_INSERT, [(self.session_id, d.seq, d.to_json()) for d in new])
             kept = [(self.session_id, handle, turn) for handle, turn in (turns or {}).items()]
             db.executemany(_KEEP, kept)
             db.execute("COMMIT")
             self._log = longer
+            return written
 
     def _catch_up(self, db: sqlite3.Connection) -> None:
         """Read what was appended since the last look."""

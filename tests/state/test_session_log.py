@@ -23,6 +23,10 @@ def test_what_is_appended_can_be_read(log: SessionLog) -> None:
     assert log.read().messages == (HELLO, BYE)
 
 
+def test_append_returns_what_the_writer_returned(log: SessionLog) -> None:
+    assert log.append(lambda longer: longer.add_message(HELLO).seq) == 0
+
+
 def test_what_is_read_is_a_copy(log: SessionLog) -> None:
     log.read().add_message(HELLO)
     assert log.read().messages == ()
