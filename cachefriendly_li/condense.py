@@ -25,7 +25,7 @@ from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import SENT_KEY, Layout, as_sent, as_shown, check_layout, user_message
 from cachefriendly_li.nodes_prompts import NodesPrompts
-from cachefriendly_li.nodes_turn import NodesTurn
+from cachefriendly_li.nodes_turn import NodesTurn, StockTurn
 
 __all__ = ["CondensePlusContextChatEngine"]
 
@@ -120,36 +120,24 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
     def chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> AgentChatResponse:
-        if self._layout == "stock":
-            stock: AgentChatResponse = super().chat(message, chat_history)
-            return stock
         return self._turn(message, chat_history).chat()
 
     @trace_method("chat")
     def stream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> StreamingAgentChatResponse:
-        if self._layout == "stock":
-            stock: StreamingAgentChatResponse = super().stream_chat(message, chat_history)
-            return stock
         return self._turn(message, chat_history).stream_chat()
 
     @trace_method("chat")
     async def achat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> AgentChatResponse:
-        if self._layout == "stock":
-            stock: AgentChatResponse = await super().achat(message, chat_history)
-            return stock
         return await (await self._aturn(message, chat_history)).achat()
 
     @trace_method("chat")
     async def astream_chat(
         self, message: str, chat_history: list[ChatMessage] | None = None
     ) -> StreamingAgentChatResponse:
-        if self._layout == "stock":
-            stock: StreamingAgentChatResponse = await super().astream_chat(message, chat_history)
-            return stock
         return await (await self._aturn(message, chat_history)).astream_chat()
 
     @property
@@ -157,7 +145,9 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
         """The conversation; of a message with nodes the question."""
         return [as_shown(message) for message in self._memory.get_all()]
 
-    def _turn(self, message: str, history: list[ChatMessage] | None) -> NodesTurn:
+    def _turn(self, message: str, history: list[ChatMessage] | None) -> NodesTurn | StockTurn:
+        if self._layout == "stock":
+            return StockTurn(super(), message, history)
         if history is not None:
             self._memory.set([as_sent(earlier) for earlier in history])
         prompts = self._prompts()
@@ -167,7 +157,11 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
         nodes = self._get_nodes(question)
         return NodesTurn(prompts, self._memory, message, nodes, question)
 
-    async def _aturn(self, message: str, history: list[ChatMessage] | None) -> NodesTurn:
+    async def _aturn(
+        self, message: str, history: list[ChatMessage] | None
+    ) -> NodesTurn | StockTurn:
+        if self._layout == "stock":
+            return StockTurn(super(), message, history)
         if history is not None:
             await self._memory.aset([as_sent(earlier) for earlier in history])
         prompts = self._prompts()

@@ -19,7 +19,7 @@ from llama_index.core.settings import Settings
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import Layout, as_sent, as_shown, check_layout
 from cachefriendly_li.nodes_prompts import NodesPrompts
-from cachefriendly_li.nodes_turn import NodesTurn
+from cachefriendly_li.nodes_turn import NodesTurn, StockTurn
 
 __all__ = ["ContextChatEngine"]
 
@@ -100,9 +100,6 @@ class ContextChatEngine(StockContextChatEngine):
         chat_history: list[ChatMessage] | None = None,
         prev_chunks: list[NodeWithScore] | None = None,
     ) -> AgentChatResponse:
-        if self._layout == "stock":
-            stock: AgentChatResponse = super().chat(message, chat_history, prev_chunks)
-            return stock
         return self._turn(message, chat_history, prev_chunks).chat()
 
     @trace_method("chat")
@@ -112,11 +109,6 @@ class ContextChatEngine(StockContextChatEngine):
         chat_history: list[ChatMessage] | None = None,
         prev_chunks: list[NodeWithScore] | None = None,
     ) -> StreamingAgentChatResponse:
-        if self._layout == "stock":
-            stock: StreamingAgentChatResponse = super().stream_chat(
-                message, chat_history, prev_chunks
-            )
-            return stock
         return self._turn(message, chat_history, prev_chunks).stream_chat()
 
     @trace_method("chat")
@@ -126,9 +118,6 @@ class ContextChatEngine(StockContextChatEngine):
         chat_history: list[ChatMessage] | None = None,
         prev_chunks: list[NodeWithScore] | None = None,
     ) -> AgentChatResponse:
-        if self._layout == "stock":
-            stock: AgentChatResponse = await super().achat(message, chat_history, prev_chunks)
-            return stock
         return await (await self._aturn(message, chat_history, prev_chunks)).achat()
 
     @trace_method("chat")
@@ -138,11 +127,6 @@ class ContextChatEngine(StockContextChatEngine):
         chat_history: list[ChatMessage] | None = None,
         prev_chunks: list[NodeWithScore] | None = None,
     ) -> StreamingAgentChatResponse:
-        if self._layout == "stock":
-            stock: StreamingAgentChatResponse = await super().astream_chat(
-                message, chat_history, prev_chunks
-            )
-            return stock
         return await (await self._aturn(message, chat_history, prev_chunks)).astream_chat()
 
     @property
@@ -155,7 +139,9 @@ class ContextChatEngine(StockContextChatEngine):
         message: str,
         history: list[ChatMessage] | None,
         before: list[NodeWithScore] | None,
-    ) -> NodesTurn:
+    ) -> NodesTurn | StockTurn:
+        if self._layout == "stock":
+            return StockTurn(super(), message, history, before)
         if history is not None:
             self._memory.set([as_sent(earlier) for earlier in history])
         nodes = self._get_nodes(message) or before or []
@@ -166,7 +152,9 @@ class ContextChatEngine(StockContextChatEngine):
         message: str,
         history: list[ChatMessage] | None,
         before: list[NodeWithScore] | None,
-    ) -> NodesTurn:
+    ) -> NodesTurn | StockTurn:
+        if self._layout == "stock":
+            return StockTurn(super(), message, history, before)
         if history is not None:
             await self._memory.aset([as_sent(earlier) for earlier in history])
         nodes = await self._aget_nodes(message) or before or []

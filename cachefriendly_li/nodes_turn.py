@@ -1,4 +1,4 @@
-"""A turn with retrieved nodes from question to reply, in the four ways of chatting."""
+"""A turn with retrieved nodes, ours or LlamaIndex's own, in the four ways of chatting."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from llama_index.core.base.response.schema import AsyncStreamingResponse, StreamingResponse
-from llama_index.core.chat_engine.types import AgentChatResponse
+from llama_index.core.chat_engine.types import AgentChatResponse, StreamingAgentChatResponse
 from llama_index.core.memory import BaseMemory
 from llama_index.core.schema import NodeWithScore
 from llama_index.core.tools import ToolOutput
@@ -18,7 +18,7 @@ from cachefriendly_li.nodes import user_message
 from cachefriendly_li.nodes_prompts import NodesPrompts
 from cachefriendly_li.nodes_synthesizer import NodesSynthesizer
 
-__all__ = ["NodesTurn"]
+__all__ = ["NodesTurn", "StockTurn"]
 
 
 class NodesTurn:
@@ -93,3 +93,30 @@ class NodesTurn:
             raw_output=self._nodes,
         )
         return {"sources": [source], "source_nodes": self._nodes}
+
+
+class StockTurn:
+    """The turn as LlamaIndex's own chat engine takes it, with nodes where that one puts them.
+
+    ``stock`` is ``super()`` of the engine, ``asked`` what one of its call forms is called with.
+    """
+
+    def __init__(self, stock: Any, *asked: Any) -> None:
+        self._stock = stock
+        self._asked = asked
+
+    def chat(self) -> AgentChatResponse:
+        reply: AgentChatResponse = self._stock.chat(*self._asked)
+        return reply
+
+    async def achat(self) -> AgentChatResponse:
+        reply: AgentChatResponse = await self._stock.achat(*self._asked)
+        return reply
+
+    def stream_chat(self) -> StreamingAgentChatResponse:
+        reply: StreamingAgentChatResponse = self._stock.stream_chat(*self._asked)
+        return reply
+
+    async def astream_chat(self) -> StreamingAgentChatResponse:
+        reply: StreamingAgentChatResponse = await self._stock.astream_chat(*self._asked)
+        return reply
