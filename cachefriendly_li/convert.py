@@ -71,6 +71,11 @@ def messages_from_llama_index(messages: Sequence[ChatMessage]) -> tuple[Message,
 
 def message_from_llama_index(message: ChatMessage, index: int = 0) -> Message:
     """Convert one message; ``index`` is its place in the conversation, for error texts."""
+    if not isinstance(message, ChatMessage):
+        raise RequestError(
+            f"message {index}: a {type(message).__name__} is no ChatMessage; "
+            "give ChatMessage(role='user', content=...)"
+        )
     role = _role(message, index)
     texts, thoughts, calls = _split_blocks(message, role, index)
     extras = message.additional_kwargs

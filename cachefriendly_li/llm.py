@@ -17,7 +17,7 @@ from llama_index.core.bridge.pydantic import Field, PrivateAttr
 from llama_index.core.constants import DEFAULT_NUM_OUTPUTS
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 
-from cachefriendly.checkpoint import Checkpoint
+from cachefriendly.checkpoint import Checkpoint, check_engine
 from cachefriendly.config import EngineConfig, Sampling
 from cachefriendly.openai_forms import parse_tool_choice
 from cachefriendly.options import first_given, sampling_from
@@ -29,7 +29,7 @@ from cachefriendly_li.convert import (
     to_completion_response,
 )
 from cachefriendly_li.metadata import EngineMetadata
-from cachefriendly_li.options import field_values, name_of, split_call
+from cachefriendly_li.options import field_values, name_of, refuse_loading, split_call
 from cachefriendly_li.source import EngineSource
 from cachefriendly_li.stream import (
     achat_chunks,
@@ -92,6 +92,9 @@ class CacheFriendlyLLM(StructuredStreams):
         **options: Any,
     ) -> None:
         values = field_values(type(self).model_fields, options)
+        if engine is not None:
+            refuse_loading({**values, "model": model})
+            check_engine(engine, engine_config, tokenizer)
         super().__init__(**{**values, "model_name": name_of(model_name, model, engine)})
         self._sampling()  # refuses unusable settings now, not at the first call
         if engine is not None:

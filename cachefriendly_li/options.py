@@ -11,9 +11,9 @@ from llama_index.core.llms.llm import default_completion_to_prompt
 from llama_index.core.prompts import PromptTemplate
 
 from cachefriendly.errors import ConfigError
-from cachefriendly.options import check_kinds, refuse_unknown
+from cachefriendly.options import GENERATION_NAMES, check_kinds, refuse_unknown
 
-__all__ = ["field_values", "name_of", "split_call"]
+__all__ = ["field_values", "name_of", "refuse_loading", "split_call"]
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +39,16 @@ _KINDS: Final[Mapping[str, type]] = {
     "session_id": str,
     "template_arguments": Mapping,
     "tools": Iterable,
+}
+# Arguments of the constructor that are no fields.
+_SOURCES: Final = frozenset({"engine", "engine_config", "model", "tokenizer"})
+# How to load, and what stands there when nobody says anything.
+_LOADING: Final[Mapping[str, Any]] = {
+    "model": None,
+    "tokenizer_name": None,
+    "device_map": "auto",
+    "model_kwargs": {},
+    "tokenizer_kwargs": {},
 }
 # How LlamaIndex's own code is to treat the reply, not what is generated.
 _IGNORED: Final = frozenset({"formatted", "verbose"})
@@ -68,7 +78,7 @@ def field_values(known: Collection[str], options: Mapping[str, Any]) -> dict[str
     values = {k: v for k, v in options.items() if v is not None or k == "device_map"}
     # Extra outputs of a tokenizer never reach the model here.
     values.pop("tokenizer_outputs_to_remove", None)
-    refuse_unknown(values, known, error=ConfigError)
+    _refuse_unknown(values, known)
     if isinstance(values.get("query_wrapper_prompt"), str):
         values["query_wrapper_prompt"] = PromptTemplate(values["query_wrapper_prompt"])
     for name in ("messages_to_prompt", "completion_to_prompt"):
@@ -79,6 +89,35 @@ def field_values(known: Collection[str], options: Mapping[str, Any]) -> dict[str
                 name,
             )
     return values
+
+
+def refuse_loading(values: Mapping[str, Any]) -> None:
+    """An engine brings its model, so nothing beside it may say how to load one.
+
+    Raises:
+        ConfigError: an option for loading is given.
+    """
+    for name, default in _LOADING.items():
+        value = values.get(name)
+        if value not in (None, default):
+            raise ConfigError(
+                f"{name}={value!r} has no effect beside engine=, which brings its own model; "
+                "leave one of them out"
+            )
+
+
+def _refuse_unknown(values: Collection[str], known: Collection[str]) -> None:
+    generation = sorted((GENERATION_NAMES | {"do_sample"}) & set(values) - {"max_tokens"})
+    if generation:
+        raise ConfigError(
+            f"unknown option {generation[0]!r}; generation options go into "
+            f"generate_kwargs={{{generation[0]!r}: ...}}"
+        )
+    hint = (
+        "generation options go into generate_kwargs={...}, "
+        "options for loading into model_kwargs={...}"
+    )
+    refuse_unknown(values, _SOURCES | set(known), error=ConfigError, hint=hint)
 
 
 def name_of(model_name: str | None, model: Any, engine: Any) -> str:

@@ -1,0 +1,66 @@
+"""What a newcomer gets wrong is refused or warned about, with the way out; nothing is ignored."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cachefriendly import EngineConfig
+from cachefriendly.errors import ConfigError, RequestError
+from cachefriendly.testing import ScriptedEngine
+from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"engine_config": EngineConfig(reuse=False)}, "engine_config= cannot change an engine"),
+        ({"model": "path"}, "model='path' has no effect beside engine="),
+        ({"model_kwargs": {"dtype": "float16"}}, "model_kwargs=.* has no effect beside engine="),
+        ({"tokenizer_name": "path"}, "tokenizer_name='path' has no effect"),
+        ({"tokenizer_kwargs": {"max_length": 9}}, "tokenizer_kwargs=.* has no effect"),
+        ({"device_map": "cuda"}, "device_map='cuda' has no effect"),
+    ],
+)
+def test_what_says_how_to_load_is_refused_beside_an_engine(
+    options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(ConfigError, match=error):
+        CacheFriendlyLLM(engine=ScriptedEngine(), **options)
+
+
+def test_defaults_may_stand_beside_an_engine() -> None:
+    defaults = {"model": None, "model_kwargs": {}, "tokenizer_kwargs": None, "device_map": "auto"}
+    engine = ScriptedEngine()
+    assert CacheFriendlyLLM("its name", engine=engine, **defaults).engine is engine
+
+
+@pytest.mark.parametrize("value", ["path", object()])
+def test_an_engine_that_is_none_is_named(value: Any) -> None:
+    with pytest.raises(ConfigError, match="is no cachefriendly Engine"):
+        CacheFriendlyLLM(engine=value)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("temperature", r"generate_kwargs=\{'temperature': ...\}"),
+        ("do_sample", r"generate_kwargs=\{'do_sample': ...\}"),
+        ("load_in_4bit", r"options for loading into model_kwargs=\{...\}"),
+        ("engin", "did you mean 'engine'"),
+    ],
+)
+def test_an_option_says_where_it_belongs(name: str, hint: str) -> None:
+    with pytest.raises(ConfigError, match=hint):
+        CacheFriendlyLLM("path", **{name: 1})
+
+
+@pytest.mark.parametrize("message", ["hi", {"role": "user", "content": "hi"}, ("user", "hi")])
+def test_a_message_of_another_kind_is_named(message: Any) -> None:
+    error = f"message 0: a {type(message).__name__} is no ChatMessage"
+    with pytest.raises(RequestError, match=error):
+        ChatMemoryBuffer.from_defaults().put(message)
+    if isinstance(message, dict):  # LlamaIndex's own events refuse the others first
+        with pytest.raises(RequestError, match=error):
+            CacheFriendlyLLM(engine=ScriptedEngine()).chat([message])
