@@ -29,7 +29,7 @@ from cachefriendly.messages import ToolCall
 from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, following, running, started_for
 from cachefriendly_li.agent_side import SideLLM, live_turn, with_forked_output
-from cachefriendly_li.agent_state import remember_with, with_state_text
+from cachefriendly_li.agent_state import recall_with, remember_with, with_state_text
 from cachefriendly_li.agent_turns import give_turns, take_turns
 from cachefriendly_li.early_tools import check_early_tools, tool_names
 from cachefriendly_li.early_turn import call_of
@@ -144,9 +144,18 @@ class LiveAgent(BaseWorkflowAgent):
         return await super()._call_tool(ctx, started_for(tool), tool_input)
 
     @step
+    async def aggregate_tool_results(
+        self, ctx: Context, ev: ToolCallResult
+    ) -> AgentInput | StopEvent | None:
+        await recall_with(self.llm, ctx)
+        done: AgentInput | StopEvent | None = await super().aggregate_tool_results(ctx, ev)
+        return done
+
+    @step
     async def parse_agent_output(
         self, ctx: Context, ev: AgentOutput
     ) -> StopEvent | AgentInput | ToolCallEvent | None:
+        await recall_with(self.llm, ctx)
         parse: Any = super().parse_agent_output
         view = with_forked_output(self, live_turn(self), self.output_cls)
         done: StopEvent | AgentInput | None = await parse.__func__(view, ctx, ev)

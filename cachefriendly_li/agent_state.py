@@ -19,7 +19,7 @@ from llama_index.core.workflow import Context, StartEvent
 
 from cachefriendly_li.memory import default_memory
 
-__all__ = ["remember_with", "with_state_text"]
+__all__ = ["recall_with", "remember_with", "with_state_text"]
 
 _TEXT_KEY: Final = "cachefriendly_state_text"
 _DONE_KEY: Final = "formatted_input_with_state"
@@ -37,6 +37,17 @@ async def remember_with(llm: LLM, ctx: Context, ev: StartEvent) -> None:
     elif hasattr(memory, "use_llm"):
         await asyncio.to_thread(memory.use_llm, llm)
     await ctx.store.set("memory", memory)
+
+
+async def recall_with(llm: LLM, ctx: Context) -> None:
+    """Before a step uses the memory: one that comes back from a stored context has lost its
+    tokenizer and its LLM, and a run that is resumed begins with any of its steps.
+
+    Waits for nothing else: results of tools are collected in the order in which their steps go on.
+    """
+    memory = await ctx.store.get("memory", default=None)
+    if hasattr(memory, "use_llm"):
+        memory.use_llm(llm)
 
 
 async def with_state_text(

@@ -27,7 +27,7 @@ from cachefriendly_li.agent import FunctionAgent, LiveAgent
 from cachefriendly_li.agent_context import drop_unfinished_steps
 from cachefriendly_li.agent_run import answering, running, started_for
 from cachefriendly_li.agent_side import SideLLM, View, live_turn, with_forked_output
-from cachefriendly_li.agent_state import remember_with, with_state_text
+from cachefriendly_li.agent_state import recall_with, remember_with, with_state_text
 from cachefriendly_li.react_agent import ReActAgent
 
 __all__ = ["AgentWorkflow"]
@@ -69,9 +69,18 @@ class AgentWorkflow(StockAgentWorkflow):
         return await super()._call_tool(ctx, started_for(tool), tool_input)
 
     @step
+    async def aggregate_tool_results(
+        self, ctx: Context, ev: ToolCallResult
+    ) -> AgentInput | StopEvent | None:
+        await recall_with(self.agents[self.root_agent].llm, ctx)
+        done: AgentInput | StopEvent | None = await super().aggregate_tool_results(ctx, ev)
+        return done
+
+    @step
     async def parse_agent_output(
         self, ctx: Context, ev: AgentOutput
     ) -> StopEvent | AgentInput | ToolCall | None:
+        await recall_with(self.agents[self.root_agent].llm, ctx)
         agent = self.agents[ev.current_agent_name]
         parse: Any = super().parse_agent_output
         view = with_forked_output(self, live_turn(agent), self._output_cls_for(agent))
