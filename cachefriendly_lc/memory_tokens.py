@@ -10,12 +10,10 @@ from langchain_core.messages import BaseMessage, HumanMessage, ToolMessage, get_
 from langchain_core.runnables.config import run_in_executor
 from pydantic import Field
 
+from cachefriendly.window import TRIM_TO, share_of
 from cachefriendly_lc.memory_base import StateDiffMemory, leave_out, spoken, stock
 
 __all__ = ["ConversationTokenBufferMemory", "TrimmedMemory"]
-
-_SMALL_LIMIT = 64
-"""Below this many tokens a prefill is too small to matter, and all that fits is kept."""
 
 
 class TrimmedMemory(StateDiffMemory):
@@ -29,14 +27,14 @@ class TrimmedMemory(StateDiffMemory):
             little as the stock classes do. Limits under 64 tokens are used whole.
     """
 
-    trim_to: float = Field(default=0.5, gt=0, le=1)
+    trim_to: float = Field(default=TRIM_TO, gt=0, le=1)
 
     def _overflow(self, count: Callable[[list[BaseMessage]], int], limit: int) -> list[BaseMessage]:
         """The oldest messages, which have to go; mostly none."""
         messages = self._kept()
         if count(messages) <= limit:
             return []
-        target = limit if limit < _SMALL_LIMIT else int(limit * self.trim_to)
+        target = share_of(limit, self.trim_to)
         first = bisect_left(
             range(len(messages)), True, key=lambda index: count(messages[index:]) <= target
         )

@@ -14,9 +14,10 @@ from llama_index.core.memory.chat_memory_buffer import DEFAULT_TOKEN_LIMIT
 from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
 from llama_index.core.storage.chat_store import BaseChatStore
 
+from cachefriendly.window import TRIM_TO, share_of
 from cachefriendly_li.memory_base import StateDiffBuffer, limit_of, store_with
 from cachefriendly_li.memory_tokens import tokenizer_of
-from cachefriendly_li.memory_window import TRIM_TO, Window, share_of
+from cachefriendly_li.memory_window import Window
 
 __all__ = ["ChatMemoryBuffer", "default_memory", "history_room"]
 

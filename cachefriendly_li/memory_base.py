@@ -15,10 +15,10 @@ from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
 from llama_index.core.storage.chat_store import BaseChatStore
 
 from cachefriendly.state import StateLog
+from cachefriendly.window import TRIM_TO
 from cachefriendly_li.chat_store import StateDiffChatStore, dump_store, load_store
 from cachefriendly_li.memory_live import LIVE_KEY, Live
 from cachefriendly_li.memory_tokens import MessageCounter, Tokenizer, is_default, tokenizer_of
-from cachefriendly_li.memory_window import TRIM_TO
 
 __all__ = ["StateDiffBuffer", "limit_of", "store_with"]
 

@@ -25,6 +25,7 @@ from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, Messag
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cachefriendly.errors import ConfigError
+from cachefriendly.window import TRIM_TO, share_of, window_start
 from cachefriendly_li import memory_tail
 from cachefriendly_li.db_store import StateDiffDBChatStore, StoredMessage
 from cachefriendly_li.memory_blocks import dump_blocks, give_llm, hand_over, load_blocks
@@ -33,13 +34,7 @@ from cachefriendly_li.memory_queue import Queue, queue_of
 from cachefriendly_li.memory_store import dump_store, load_store, store_for
 from cachefriendly_li.memory_sync import SyncMemory
 from cachefriendly_li.memory_tokens import MessageCounter, counted_text, is_default, tokenizer_of
-from cachefriendly_li.memory_window import (
-    TRIM_TO,
-    begins_turn,
-    portions,
-    share_of,
-    window_start,
-)
+from cachefriendly_li.memory_window import begins_turn, portions
 
 __all__ = ["Memory"]
 

@@ -16,11 +16,12 @@ from llama_index.core.memory.types import DEFAULT_CHAT_STORE_KEY
 from llama_index.core.storage.chat_store import BaseChatStore
 
 from cachefriendly.errors import ContextOverflow
+from cachefriendly.window import TRIM_TO, share_of, window_start
 from cachefriendly_li.chat_store import StateDiffChatStore
 from cachefriendly_li.memory_base import StateDiffBuffer, limit_of, store_with
 from cachefriendly_li.memory_fork import INSTRUCTION, fork_of
 from cachefriendly_li.memory_tokens import tokenizer_of
-from cachefriendly_li.memory_window import TRIM_TO, begins_turn, share_of, window_start
+from cachefriendly_li.memory_window import begins_turn
 
 __all__ = ["ChatSummaryMemoryBuffer"]
 

@@ -8,8 +8,6 @@ import pickle
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from llama_index.core.base.llms.types import (
     ChatMessage,
     ImageBlock,
@@ -25,7 +23,6 @@ from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
 from cachefriendly_li.chat_store import StateDiffChatStore
 from cachefriendly_li.memory import default_memory
-from cachefriendly_li.memory_window import share_of, window_start
 
 USER = ChatMessage(role="user", content="first message")
 ANSWER = ChatMessage(
@@ -214,22 +211,6 @@ def test_trims_are_rare_and_big() -> None:
         before = window
     assert 0 < sum(trims) <= 6
     assert not any(a and b for a, b in pairwise(trims))
-
-
-@given(st.lists(st.tuples(st.integers(0, 40), st.booleans()), max_size=40), st.integers(1, 200))
-def test_the_window_is_a_function_of_the_history_and_moves_forward(
-    messages: list[tuple[int, bool]], limit: int
-) -> None:
-    counts = [count for count, _ in messages]
-    starts = [start for _, start in messages]
-    previous = 0
-    for size in range(len(messages) + 1):
-        start = window_start(counts[:size], starts[:size], limit, share_of(limit, 0.5))
-        assert start >= previous
-        assert start == 0 or starts[start]
-        fits = sum(counts[start:size]) <= limit
-        assert fits or not any(starts[start + 1 : size])
-        previous = start
 
 
 def test_the_store_follows_the_contract_of_chat_stores() -> None:
