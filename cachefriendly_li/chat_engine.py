@@ -10,10 +10,10 @@ from llama_index.core.chat_engine import SimpleChatEngine as StockSimpleChatEngi
 from llama_index.core.chat_engine.types import AgentChatResponse
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
-from llama_index.core.settings import Settings
 
 from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.chat_stream import LiveChatResponse
+from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.memory import ChatMemoryBuffer, history_room
 from cachefriendly_li.nodes import as_sent, as_shown, user_message
 
@@ -39,7 +39,8 @@ class SimpleChatEngine(StockSimpleChatEngine):
         llm: LLM | None = None,
         **kwargs: Any,
     ) -> SimpleChatEngine:
-        llm = llm or Settings.llm
+        llm = chosen_llm(llm, kwargs)
+        warn_ignored_by_engine(kwargs, cls.from_defaults)
         if memory is None and issubclass(memory_cls, ChatMemoryBuffer):
             memory = memory_cls.from_defaults(
                 chat_history=chat_history, llm=llm, token_limit=history_room(llm)

@@ -16,11 +16,11 @@ from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
-from llama_index.core.settings import Settings
 
 from cachefriendly.errors import ContextOverflow
 from cachefriendly.messages import HANDLE_KEY
 from cachefriendly_li.chat_engine_turn import MemoryTurn
+from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import SENT_KEY, Layout, as_sent, as_shown, check_layout, user_message
@@ -94,7 +94,8 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
         layout: Layout = "tail",
         **kwargs: Any,
     ) -> CondensePlusContextChatEngine:
-        llm = llm or Settings.llm
+        llm = chosen_llm(llm, kwargs)
+        warn_ignored_by_engine(kwargs, cls.from_defaults)
         if memory is None and check_layout(layout) == "tail":
             memory = default_memory(llm)
             memory.set([as_sent(message) for message in chat_history or []])

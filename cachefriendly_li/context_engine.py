@@ -14,8 +14,8 @@ from llama_index.core.memory import BaseMemory
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import NodeWithScore
-from llama_index.core.settings import Settings
 
+from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import Layout, as_sent, as_shown, check_layout
 from cachefriendly_li.nodes_prompts import NodesPrompts
@@ -73,7 +73,8 @@ class ContextChatEngine(StockContextChatEngine):
         layout: Layout = "tail",
         **kwargs: Any,
     ) -> ContextChatEngine:
-        llm = llm or Settings.llm
+        llm = chosen_llm(llm, kwargs)
+        warn_ignored_by_engine(kwargs, cls.from_defaults)
         if memory is None and check_layout(layout) == "tail":
             memory = default_memory(llm)
             memory.set([as_sent(message) for message in chat_history or []])

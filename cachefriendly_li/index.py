@@ -7,11 +7,11 @@ from typing import Any
 from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.llms.utils import LLMType, resolve_llm
-from llama_index.core.settings import Settings
 
 from cachefriendly_li.chat_engine import SimpleChatEngine
 from cachefriendly_li.condense import CondensePlusContextChatEngine
 from cachefriendly_li.context_engine import ContextChatEngine
+from cachefriendly_li.ignored import chosen_llm
 
 __all__ = ["as_chat_engine"]
 
@@ -33,7 +33,8 @@ def as_chat_engine(
     modes = (ChatMode.SIMPLE, ChatMode.CONTEXT, ChatMode.CONDENSE_PLUS_CONTEXT, ChatMode.BEST)
     if not ours or chat_mode not in modes:
         return index.as_chat_engine(chat_mode=chat_mode, llm=llm, **kwargs)
-    llm = resolve_llm(llm, callback_manager=index._callback_manager) if llm else Settings.llm
+    chosen = chosen_llm(llm, kwargs)
+    llm = resolve_llm(chosen, callback_manager=index._callback_manager) if llm else chosen
     if chat_mode == ChatMode.SIMPLE:
         return SimpleChatEngine.from_defaults(llm=llm, **kwargs)
     retriever = index.as_retriever(**kwargs)

@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from llama_index.core import SummaryIndex
 
 from cachefriendly import EngineConfig
 from cachefriendly.errors import ConfigError, RequestError
 from cachefriendly.testing import ScriptedEngine
-from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
+from cachefriendly_li import (
+    CacheFriendlyLLM,
+    ChatMemoryBuffer,
+    CondensePlusContextChatEngine,
+    ContextChatEngine,
+    SimpleChatEngine,
+    as_chat_engine,
+)
+
+LLM = CacheFriendlyLLM(engine=ScriptedEngine())
+INDEX = SummaryIndex.from_documents([])
+RETRIEVER = INDEX.as_retriever()
 
 
 @pytest.mark.parametrize(
@@ -64,3 +76,48 @@ def test_a_message_of_another_kind_is_named(message: Any) -> None:
     if isinstance(message, dict):  # LlamaIndex's own events refuse the others first
         with pytest.raises(RequestError, match=error):
             CacheFriendlyLLM(engine=ScriptedEngine()).chat([message])
+
+
+ENGINES = [SimpleChatEngine, ContextChatEngine, CondensePlusContextChatEngine]
+
+
+def made(kind: Any, **options: Any) -> Any:
+    retriever = () if kind is SimpleChatEngine else (RETRIEVER,)
+    return kind.from_defaults(*retriever, **{"llm": LLM, **options})
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_an_engine_belongs_to_the_llm(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"engine= belongs to the LLM; give llm=CacheFriendlyLLM"):
+        made(kind, engine=ScriptedEngine())
+    with pytest.raises(ConfigError, match="llm=ScriptedEngine is no LLM"):
+        made(kind, llm=ScriptedEngine())
+    with pytest.raises(ConfigError, match="llm=ScriptedEngine is no LLM"):
+        as_chat_engine(INDEX, llm=ScriptedEngine())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "warning"),
+    [
+        *[(kind, "sytem_prompt", "did you mean system_prompt=") for kind in ENGINES],
+        (SimpleChatEngine, "node_postprocessors", "node_postprocessors= has no effect in Simple"),
+        (ContextChatEngine, "skip_condense", "skip_condense= has no effect in ContextChatEngine"),
+        (ContextChatEngine, "context_prompt", "did you mean context_template="),
+        (CondensePlusContextChatEngine, "context_template", "did you mean context_prompt="),
+    ],
+)
+def test_an_ignored_argument_of_a_chat_engine_is_named(
+    caplog: pytest.LogCaptureFixture, kind: Any, name: str, warning: str
+) -> None:
+    made(kind, **{name: None})
+    (text,) = caplog.messages
+    assert warning in text
+
+
+@pytest.mark.parametrize("mode", ["simple", "context", "condense_plus_context"])
+def test_arguments_of_a_retriever_and_a_layout_pass(
+    caplog: pytest.LogCaptureFixture, mode: Any
+) -> None:
+    options = {"similarity_top_k": 1, "filters": None, "layout": "tail", "verbose": False}
+    as_chat_engine(INDEX, chat_mode=mode, llm=LLM, **options)
+    assert caplog.messages == []
