@@ -31,7 +31,7 @@ from cachefriendly.prompt.head import PrefixLengths
 from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.late_tools import parted
 from cachefriendly.prompt.lengths import MessageLengths
-from cachefriendly.prompt.losses import Comparison, compare, find_losses
+from cachefriendly.prompt.losses import Comparison, compare_nearest, find_losses
 from cachefriendly.prompt.overflow import ContextWindow, Cut, CutMoved
 from cachefriendly.prompt.policy import policy_named
 from cachefriendly.prompt.record import Record
@@ -248,7 +248,7 @@ class PromptBuilder:
         ids = tuple(draft.ids)
         departure = moved or find_departure(now.links, found.relatives, found.known)
         previous = departure.record if departure else found.latest
-        compared = compare(previous, ids) if previous else None
+        compared = compare_nearest(previous, found.calls, now.inputs, ids) if previous else None
         losses: tuple[Loss, ...] = ()
         if compared is not None:
             decode = self.tokens.decode

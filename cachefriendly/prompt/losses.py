@@ -11,11 +11,12 @@ from cachefriendly.prefix import common_prefix
 from cachefriendly.prompt.built import Circumstances
 from cachefriendly.prompt.compose import Rewrite
 from cachefriendly.prompt.departure import Departure, excerpts
+from cachefriendly.prompt.inputs import InputDigests
 from cachefriendly.prompt.overflow import CutMoved
 from cachefriendly.prompt.record import Record
 from cachefriendly.prompt.volatile import volatile_value
 
-__all__ = ["Comparison", "compare", "find_losses"]
+__all__ = ["Comparison", "compare_nearest", "find_losses"]
 
 _INPUTS = (
     (MissReason.SYSTEM_CHANGED, "system", "send the same system message in every call"),
@@ -44,6 +45,22 @@ class Comparison:
 def compare(record: Record, prompt: tuple[int, ...]) -> Comparison:
     held = tuple(record.ids())
     return Comparison(record, held, prompt, common_prefix(held, prompt))
+
+
+def compare_nearest(
+    newest: Record, others: Sequence[Record], inputs: InputDigests, prompt: tuple[int, ...]
+) -> Comparison:
+    """Against the newest call, or against the agent's own where several share a conversation.
+
+    An agent's calls have its system message, tools and arguments. One of ``others``, the newest
+    first, that has those of this call is the nearer one if the prompt keeps more of it.
+    """
+    compared = compare(newest, prompt)
+    if newest.inputs == inputs:
+        return compared
+    own = next((record for record in others if record.inputs == inputs), None)
+    nearer = compare(own, prompt) if own else compared
+    return nearer if nearer.kept > compared.kept else compared
 
 
 def find_losses(

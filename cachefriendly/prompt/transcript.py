@@ -35,6 +35,11 @@ class Recognition:
     latest_index: int
     relatives: tuple[Record, ...]
 
+    @property
+    def calls(self) -> list[Record]:
+        """All that is known, the newest reply's call first."""
+        return [*(self.known[index] for index in sorted(self.known, reverse=True)), *self.relatives]
+
     def among(self, kept: Sequence[int]) -> Recognition:
         """The same with only the messages numbered ``kept``, numbered anew; -1 for one left out."""
         numbers = {index: number for number, index in enumerate(kept)}

@@ -232,6 +232,51 @@ def test_a_system_message_more_is_no_volatile_value(tokenizer):
     assert [loss.reason for loss in chat.prompt().losses] == [SYSTEM]
 
 
+@pytest.fixture
+def agents(tokenizer: Any) -> tuple[Conversation, Conversation]:
+    """Two system messages over one history, in turns; each has been asked once."""
+    builder = PromptBuilder(tokenizer)
+    first, second = Conversation(builder), Conversation(builder)
+    for name, chat in (("first", first), ("second", second)):
+        chat.add("system", f"You are the {name}.")
+    for chat in (first, second):
+        take_turn(chat, first, second)
+    return first, second
+
+
+def take_turn(speaker: Conversation, *everybody: Conversation) -> None:
+    for chat in everybody:
+        chat.add("user", f"question {len(chat.messages)}")
+    say(speaker, f"answer {len(speaker.messages)}")
+    for chat in everybody:
+        if chat is not speaker:
+            chat.messages.append(speaker.messages[-1])
+
+
+def test_agents_that_take_turns_lose_nothing_of_their_own(agents):
+    first, second = agents
+    for speaker in (first, second, first):
+        before = speaker.held
+        take_turn(speaker, first, second)
+        assert speaker.held[: len(before)] == before
+    for chat in agents:
+        chat.add("user", "next")
+        assert chat.prompt().losses == ()
+
+
+def test_what_an_agent_loses_is_of_its_own_calls(agents):
+    for speaker in agents:
+        take_turn(speaker, *agents)
+    first, second = agents
+    first.messages[1] = Message("user", "edited")
+    first.add("user", "next")
+    loss = only_loss(first)
+    assert (loss.reason, loss.message_index) == (EDITED, 1)
+    second.messages[0] = Message("system", "You are the third.")
+    second.add("user", "next")
+    assert [loss.reason for loss in second.prompt().losses] == [SYSTEM]
+
+
 def test_edits_are_not_compared_across_namespaces(chat):
     other = Conversation(chat.builder, namespace="other")
     other.messages = [*chat.messages, Message("user", "next")]
