@@ -8,28 +8,29 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 from llama_index.core.agent.workflow import FunctionAgent as StockFunctionAgent
 from llama_index.core.agent.workflow.base_agent import BaseWorkflowAgent
 from llama_index.core.agent.workflow.workflow_events import (
-    AgentInput,
     AgentOutput,
-    AgentSetup,
     AgentStream,
     AgentWorkflowStartEvent,
-    ToolCallResult,
 )
-from llama_index.core.agent.workflow.workflow_events import ToolCall as ToolCallEvent
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
-from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_validator, model_validator
+from llama_index.core.bridge.pydantic import (
+    BaseModel,
+    Field,
+    PrivateAttr,
+    field_validator,
+    model_validator,
+)
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
-from llama_index.core.tools import AsyncBaseTool, ToolOutput
-from llama_index.core.workflow import Context, StopEvent, step
-from workflows.handler import WorkflowHandler
+from llama_index.core.tools import AsyncBaseTool
+from llama_index.core.workflow import Context, StopEvent
 
 from cachefriendly.engine.known_turns import KnownTurns
 from cachefriendly.messages import ToolCall
-from cachefriendly_li.agent_context import drop_unfinished_steps
-from cachefriendly_li.agent_run import answering, following, running, started_for
-from cachefriendly_li.agent_side import SideLLM, live_turn, with_forked_output
-from cachefriendly_li.agent_state import recall_with, remember_with, with_state_text
+from cachefriendly_li.agent_fork import ForkLLM, live_turn
+from cachefriendly_li.agent_memory import remember_with
+from cachefriendly_li.agent_run import following
+from cachefriendly_li.agent_steps import LiveSteps
 from cachefriendly_li.agent_turns import give_turns, take_turns
 from cachefriendly_li.early_tools import check_early_tools, tool_names
 from cachefriendly_li.early_turn import call_of
@@ -42,7 +43,7 @@ __all__ = ["FunctionAgent", "Layout", "LiveAgent"]
 Layout: TypeAlias = Literal["stable", "stock"]
 
 
-class LiveAgent(BaseWorkflowAgent):
+class LiveAgent(LiveSteps, BaseWorkflowAgent):
     """What our agents share, whatever form their calls have."""
 
     early_tools: list[str] = Field(
@@ -65,6 +66,15 @@ class LiveAgent(BaseWorkflowAgent):
         """Where in the context the messages of a turn stand until it is finished."""
         raise NotImplementedError
 
+    def _memory_llm(self) -> LLM:
+        return self.llm
+
+    def _agent_of(self, ev: AgentOutput) -> BaseWorkflowAgent:
+        return self
+
+    def _output_cls_for(self, agent: BaseWorkflowAgent) -> type[BaseModel] | None:
+        return self.output_cls
+
     @field_validator("early_tools", mode="before")
     @classmethod
     def _names_of_tools(cls, allowed: Any) -> list[str]:
@@ -75,10 +85,6 @@ class LiveAgent(BaseWorkflowAgent):
         closed = self.tool_retriever is None
         check_early_tools(self.early_tools, self.tools or (), closed=closed)
         return self
-
-    def run(self, *args: Any, **kwargs: Any) -> WorkflowHandler:
-        drop_unfinished_steps(self, (*args, *kwargs.values()))
-        return running(self, lambda: super(LiveAgent, self).run(*args, **kwargs))
 
     async def _init_context(self, ctx: Context, ev: AgentWorkflowStartEvent) -> None:
         await remember_with(self.llm, ctx, ev)
@@ -97,13 +103,6 @@ class LiveAgent(BaseWorkflowAgent):
         memory: BaseMemory = await ctx.store.get("memory")
         await memory.aput_messages(messages[:-1])
         await ctx.store.set(self.unfinished_key, [])
-
-    @step
-    async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
-        setup: AgentSetup = await super().setup_agent(
-            ctx, await with_state_text(ctx, self.state_prompt, ev)
-        )
-        return setup
 
     async def take_step(
         self,
@@ -133,34 +132,6 @@ class LiveAgent(BaseWorkflowAgent):
         """The calls of a reply so far whose arguments are written."""
         return [call_of(selection) for selection in event.tool_calls]
 
-    @step
-    async def call_tool(self, ctx: Context, ev: ToolCallEvent) -> ToolCallResult:
-        with answering(ev) as told:
-            return told(await super().call_tool(ctx, ev))
-
-    async def _call_tool(
-        self, ctx: Context, tool: AsyncBaseTool, tool_input: dict[str, Any]
-    ) -> ToolOutput:
-        return await super()._call_tool(ctx, started_for(tool), tool_input)
-
-    @step
-    async def aggregate_tool_results(
-        self, ctx: Context, ev: ToolCallResult
-    ) -> AgentInput | StopEvent | None:
-        await recall_with(self.llm, ctx)
-        done: AgentInput | StopEvent | None = await super().aggregate_tool_results(ctx, ev)
-        return done
-
-    @step
-    async def parse_agent_output(
-        self, ctx: Context, ev: AgentOutput
-    ) -> StopEvent | AgentInput | ToolCallEvent | None:
-        await recall_with(self.llm, ctx)
-        parse: Any = super().parse_agent_output
-        view = with_forked_output(self, live_turn(self), self.output_cls)
-        done: StopEvent | AgentInput | None = await parse.__func__(view, ctx, ev)
-        return done
-
     async def _generate_early_stopping_response(
         self, ctx: Context, max_iterations: int
     ) -> StopEvent:
@@ -175,8 +146,8 @@ class LiveAgent(BaseWorkflowAgent):
         turn = live_turn(self)
         if turn is None or llm is not None:
             return await super()._get_llm_response(ctx, llm_input, llm)
-        aside: Any = SideLLM(turn)
-        return await super()._get_llm_response(ctx, [*turn.asked, llm_input[-1]], aside)
+        fork: Any = ForkLLM(turn)
+        return await super()._get_llm_response(ctx, [*turn.asked, llm_input[-1]], fork)
 
 
 class FunctionAgent(LiveAgent, StockFunctionAgent):

@@ -1,4 +1,4 @@
-"""What a run begins with: its memory, and the state text around its newest message.
+"""The state of an agent as text around the newest message of a run, the same at every step.
 
 The original edits the message object of the first step and trusts that memory hands out the same
 object again. A memory that hands out copies would show the plain message from the second step on:
@@ -7,47 +7,18 @@ another prompt, from the middle of the conversation.
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any, Final
 
 from llama_index.core.agent.workflow.workflow_events import AgentInput
 from llama_index.core.base.llms.types import ChatMessage, TextBlock
-from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.prompts import BasePromptTemplate
-from llama_index.core.workflow import Context, StartEvent
+from llama_index.core.workflow import Context
 
-from cachefriendly_li.memory import default_memory
-
-__all__ = ["recall_with", "remember_with", "with_state_text"]
+__all__ = ["with_state_text"]
 
 _TEXT_KEY: Final = "cachefriendly_state_text"
 _DONE_KEY: Final = "formatted_input_with_state"
-
-
-async def remember_with(llm: LLM, ctx: Context, ev: StartEvent) -> None:
-    """Give a run its memory: the one it is given, else the context's, else ours.
-
-    A memory that comes back from a stored context has lost its tokenizer; the LLM gives it one.
-    """
-    memory = ev.get("memory", default=None) or await ctx.store.get("memory", default=None)
-    if memory is None:
-        # The LLM is asked for its window, which may read files.
-        memory = await asyncio.to_thread(default_memory, llm)
-    elif hasattr(memory, "use_llm"):
-        await asyncio.to_thread(memory.use_llm, llm)
-    await ctx.store.set("memory", memory)
-
-
-async def recall_with(llm: LLM, ctx: Context) -> None:
-    """Before a step uses the memory: one that comes back from a stored context has lost its
-    tokenizer and its LLM, and a run that is resumed begins with any of its steps.
-
-    Waits for nothing else: results of tools are collected in the order in which their steps go on.
-    """
-    memory = await ctx.store.get("memory", default=None)
-    if hasattr(memory, "use_llm"):
-        memory.use_llm(llm)
 
 
 async def with_state_text(

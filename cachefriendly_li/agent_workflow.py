@@ -7,85 +7,43 @@ from typing import Any, Self
 
 from llama_index.core.agent.workflow import AgentWorkflow as StockAgentWorkflow
 from llama_index.core.agent.workflow.base_agent import BaseWorkflowAgent
-from llama_index.core.agent.workflow.workflow_events import (
-    AgentInput,
-    AgentOutput,
-    AgentSetup,
-    ToolCall,
-    ToolCallResult,
-)
+from llama_index.core.agent.workflow.workflow_events import AgentOutput
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse
 from llama_index.core.bridge.pydantic import BaseModel
 from llama_index.core.llms.llm import LLM
 from llama_index.core.prompts import BasePromptTemplate
 from llama_index.core.settings import Settings
-from llama_index.core.tools import AsyncBaseTool, BaseTool, ToolOutput
-from llama_index.core.workflow import Context, StartEvent, StopEvent, step
-from workflows.handler import WorkflowHandler
+from llama_index.core.tools import BaseTool
+from llama_index.core.workflow import Context, StartEvent, StopEvent
 
 from cachefriendly_li.agent import FunctionAgent, LiveAgent
-from cachefriendly_li.agent_context import drop_unfinished_steps
-from cachefriendly_li.agent_run import answering, running, started_for
-from cachefriendly_li.agent_side import SideLLM, View, live_turn, with_forked_output
-from cachefriendly_li.agent_state import recall_with, remember_with, with_state_text
+from cachefriendly_li.agent_fork import ForkLLM, View, live_turn
+from cachefriendly_li.agent_memory import remember_with
+from cachefriendly_li.agent_steps import LiveSteps
 from cachefriendly_li.react_agent import ReActAgent
 
 __all__ = ["AgentWorkflow"]
 
 
-class AgentWorkflow(StockAgentWorkflow):
+class AgentWorkflow(LiveSteps, StockAgentWorkflow):
     """LlamaIndex's `AgentWorkflow` with the same arguments, for agents of this package.
 
     LlamaIndex's own class over our agents keeps their prompts as well; with this one its default
     memory survives `Context.to_dict`, and agents' ``early_tools`` start early.
     """
 
-    def run(self, *args: Any, **kwargs: Any) -> WorkflowHandler:
-        drop_unfinished_steps(self, (*args, *kwargs.values()))
-        return running(self, lambda: super(AgentWorkflow, self).run(*args, **kwargs))
+    def _memory_llm(self) -> LLM:
+        return self.agents[self.root_agent].llm
+
+    def _agent_of(self, ev: AgentOutput) -> BaseWorkflowAgent:
+        return self.agents[ev.current_agent_name]
 
     async def _init_context(self, ctx: Context, ev: StartEvent) -> None:
-        await remember_with(self.agents[self.root_agent].llm, ctx, ev)
+        await remember_with(self._memory_llm(), ctx, ev)
         for agent in self.agents.values():
             if isinstance(agent, LiveAgent):
                 await agent.forget_unfinished(ctx)
         await super()._init_context(ctx, ev)
-
-    @step
-    async def setup_agent(self, ctx: Context, ev: AgentInput) -> AgentSetup:
-        setup: AgentSetup = await super().setup_agent(
-            ctx, await with_state_text(ctx, self.state_prompt, ev)
-        )
-        return setup
-
-    @step
-    async def call_tool(self, ctx: Context, ev: ToolCall) -> ToolCallResult:
-        with answering(ev) as told:
-            return told(await super().call_tool(ctx, ev))
-
-    async def _call_tool(
-        self, ctx: Context, tool: AsyncBaseTool, tool_input: dict[str, Any]
-    ) -> ToolOutput:
-        return await super()._call_tool(ctx, started_for(tool), tool_input)
-
-    @step
-    async def aggregate_tool_results(
-        self, ctx: Context, ev: ToolCallResult
-    ) -> AgentInput | StopEvent | None:
-        await recall_with(self.agents[self.root_agent].llm, ctx)
-        done: AgentInput | StopEvent | None = await super().aggregate_tool_results(ctx, ev)
-        return done
-
-    @step
-    async def parse_agent_output(
-        self, ctx: Context, ev: AgentOutput
-    ) -> StopEvent | AgentInput | ToolCall | None:
-        await recall_with(self.agents[self.root_agent].llm, ctx)
-        agent = self.agents[ev.current_agent_name]
-        parse: Any = super().parse_agent_output
-        view = with_forked_output(self, live_turn(agent), self._output_cls_for(agent))
-        done: StopEvent | AgentInput | None = await parse.__func__(view, ctx, ev)
-        return done
 
     def _output_cls_for(self, agent: BaseWorkflowAgent) -> type[BaseModel] | None:
         """What the workflow says, if it says anything, else what the agent says."""
@@ -96,7 +54,7 @@ class AgentWorkflow(StockAgentWorkflow):
     async def _generate_early_stopping_response(
         self, ctx: Context, ev: AgentOutput, max_iterations: int
     ) -> StopEvent:
-        agent = self.agents[ev.current_agent_name]
+        agent = self._agent_of(ev)
         if isinstance(agent, LiveAgent) and agent.layout == "stable":
             await agent.keep_finished(ctx)
         return await super()._generate_early_stopping_response(ctx, ev, max_iterations)
@@ -107,7 +65,7 @@ class AgentWorkflow(StockAgentWorkflow):
         turn = live_turn(agent)
         if turn is None:
             return await super()._get_llm_response(ctx, llm_input, agent)
-        view: Any = View(agent, llm=SideLLM(turn))
+        view: Any = View(agent, llm=ForkLLM(turn))
         return await super()._get_llm_response(ctx, [*turn.asked, llm_input[-1]], view)
 
     @classmethod

@@ -1,7 +1,7 @@
-"""Questions beside an agent's conversation: its structured output, and its last word when stopped.
+"""Forks of an agent's conversation: its structured output, and its last word when it is stopped.
 
-LlamaIndex asks both with a prompt of its own, which is read from its first word. Here they are
-forks of the live conversation: the same system prompt and tools, and one more message at the end.
+LlamaIndex asks for both with a prompt of its own, which is read from its first word. A fork has the
+live conversation's system prompt, tools and messages, and one more message at the end.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cachefriendly_li.early_turn import Turn
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.tools import tool_spec
 
-__all__ = ["SideLLM", "View", "live_turn", "with_forked_output"]
+__all__ = ["ForkLLM", "View", "live_turn", "with_forked_output"]
 
 _Structured: TypeAlias = Callable[[list[ChatMessage]], Coroutine[Any, Any, dict[str, Any]]]
 
@@ -38,8 +38,8 @@ class View:
         return getattr(self._whole, name)
 
 
-class SideLLM:
-    """An LLM that is asked beside a turn: with the turn's tools in the prompt, but no calls."""
+class ForkLLM:
+    """An LLM asked in a fork of a turn: with the turn's tools in the prompt, but no calls."""
 
     def __init__(self, turn: Turn, **options: Any) -> None:
         self._llm = turn.llm
@@ -57,7 +57,7 @@ class SideLLM:
 
 
 def live_turn(agent: Any) -> Turn | None:
-    """The turn that side questions of an agent fork; None where they have prompts of their own."""
+    """The turn that is forked; None where such questions have LlamaIndex's prompts."""
     turn = turn_of(agent)
     if turn is None or not isinstance(turn.llm, CacheFriendlyLLM):
         return None
@@ -75,12 +75,12 @@ def with_forked_output(workflow: Any, turn: Turn | None, output_cls: type[BaseMo
 def _structured_fork(turn: Turn, reply: ChatMessage, output_cls: type[BaseModel]) -> _Structured:
     """Asks for a finished turn's structured output."""
     schema = output_cls.model_json_schema()
-    side = SideLLM(turn, response_schema=schema)
+    forked = ForkLLM(turn, response_schema=schema)
     text = _INSTRUCTION.format(schema=json.dumps(schema, ensure_ascii=False))
     asked = [*turn.asked, reply, ChatMessage(role=MessageRole.USER, content=text)]
 
     async def ask(messages: list[ChatMessage]) -> dict[str, Any]:
-        response = await side.achat(asked)
+        response = await forked.achat(asked)
         value = output_cls.model_validate_json(response.message.content or "")
         dumped: dict[str, Any] = value.model_dump(mode="json")
         return dumped
