@@ -15,6 +15,7 @@ from llama_index.core.utilities.token_counting import TokenCounter
 
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.nodes import with_nodes
+from cachefriendly_li.predicting import Asked
 
 __all__ = ["NodesPrompts"]
 
@@ -48,8 +49,12 @@ class NodesPrompts:
 
     def first(self, question: str, part: str) -> ChatMessage:
         """The user's message over the first part of the nodes, or all of them."""
-        text = self.context.format(context_str=part, query_str=question)
+        text = self.context.format(llm=None, **_first_values(question, part))
         return _asking(self.context, text, question)
+
+    def asked(self, question: str, part: str, sent: list[ChatMessage]) -> Asked:
+        """A conversation that ends with `first`."""
+        return Asked(self.context, _first_values(question, part), sent)
 
     def whole(self, question: str, texts: Sequence[str]) -> list[str] | None:
         """The nodes as one part; None when history or window leave no room for that."""
@@ -80,15 +85,16 @@ class NodesPrompts:
 
     def refine(
         self, question: str, answer: str, before: Sequence[ChatMessage], rest: Sequence[str]
-    ) -> tuple[list[ChatMessage], list[str]]:
-        """The messages that refine an answer over the next part, and the parts left after it.
+    ) -> tuple[Asked, list[str]]:
+        """What refines an answer over the next part, and the parts left after it.
 
         ``before`` is what stands before the user's message. A part that does not fit beside the
         answer is split once more.
         """
         parts = self._packed([*before, self._again(question, "", answer)], rest[:1], padding=0)
-        asked = self._again(question, parts[0], answer)
-        return [*before, asked], [*parts[1:], *rest[1:]]
+        message = self._again(question, parts[0], answer)
+        values = _again_values(question, parts[0], answer)
+        return Asked(self.refining, values, [*before, message]), [*parts[1:], *rest[1:]]
 
     @property
     def _makes_room(self) -> bool:
@@ -97,7 +103,7 @@ class NodesPrompts:
         return limit is not None and limit <= metadata.context_window - max(metadata.num_output, 0)
 
     def _again(self, question: str, part: str, answer: str) -> ChatMessage:
-        text = self.refining.format(context_msg=part, existing_answer=answer, query_str=question)
+        text = self.refining.format(llm=None, **_again_values(question, part, answer))
         return _asking(self.refining, text, question)
 
     def _packed(
@@ -113,6 +119,14 @@ class NodesPrompts:
             helper = helper.model_copy(update={"chunk_size_limit": limit})
         prompt = PromptTemplate(_text_of(messages))
         return helper.repack(prompt, texts, padding=padding, llm=self.llm) or [""]
+
+
+def _first_values(question: str, part: str) -> dict[str, str]:
+    return {"context_str": part, "query_str": question}
+
+
+def _again_values(question: str, part: str, answer: str) -> dict[str, str]:
+    return {"context_msg": part, "existing_answer": answer, "query_str": question}
 
 
 def _asking(template: BasePromptTemplate, text: str, question: str) -> ChatMessage:

@@ -9,17 +9,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import aclosing, closing
+from dataclasses import replace
 from typing import Any
 
 from llama_index.core.base.llms.types import ChatMessage, ChatResponse, MessageRole
+from llama_index.core.instrumentation import get_dispatcher  # type: ignore[attr-defined]
+from llama_index.core.instrumentation.events.synthesis import (
+    GetResponseEndEvent,
+    GetResponseStartEvent,
+)
 from llama_index.core.response_synthesizers import CompactAndRefine
 
 from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.nodes_prompts import NodesPrompts
+from cachefriendly_li.predicting import Asked, apredict, as_parser_wants, astream, predict, stream
 
 __all__ = ["NodesSynthesizer"]
 
 _EMPTY = "Empty Response"
+_dispatcher = get_dispatcher(__name__)
 
 
 class NodesSynthesizer(CompactAndRefine):
@@ -40,6 +48,7 @@ class NodesSynthesizer(CompactAndRefine):
         self._turn = turn
         self.reply = ChatMessage(role=MessageRole.ASSISTANT, content=_EMPTY)
 
+    @_dispatcher.span
     def get_response(
         self, query_str: str, text_chunks: Sequence[str], prev_response: Any = None, **_: Any
     ) -> Any:
@@ -48,14 +57,20 @@ class NodesSynthesizer(CompactAndRefine):
         parts = prompts.whole(query_str, text_chunks)
         if parts is None:
             parts = prompts.split(query_str, text_chunks, turn.history())
+        _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=parts))
         sent = turn.begin(prompts.first(query_str, parts[0]))
-        rest = parts[1:]
+        asked, rest = prompts.asked(query_str, parts[0], sent), parts[1:]
         while rest:
-            sent, rest = prompts.refine(query_str, self._ask(sent), sent[:-1], rest)
-        if len(parts) > 1:
-            turn.change(sent[-1])
-        return self._pieces(sent) if self._streaming else self._ask(sent)
+            answer = self._ask(self._formatted(asked))
+            asked, rest = prompts.refine(query_str, answer, sent[:-1], rest)
+        asked = self._formatted(asked)
+        if asked.messages[-1] != sent[-1]:
+            turn.change(asked.messages[-1])
+        response = self._pieces(asked) if self._streaming else self._ask(asked)
+        _dispatcher.event(GetResponseEndEvent())
+        return response
 
+    @_dispatcher.span
     async def aget_response(
         self, query_str: str, text_chunks: Sequence[str], prev_response: Any = None, **_: Any
     ) -> Any:
@@ -64,14 +79,18 @@ class NodesSynthesizer(CompactAndRefine):
         parts = await aside(prompts.whole, query_str, text_chunks)
         if parts is None:
             parts = await aside(prompts.split, query_str, text_chunks, await turn.ahistory())
+        _dispatcher.event(GetResponseStartEvent(query_str=query_str, text_chunks=parts))
         sent = await turn.abegin(prompts.first(query_str, parts[0]))
-        rest = parts[1:]
+        asked, rest = prompts.asked(query_str, parts[0], sent), parts[1:]
         while rest:
-            answer = await self._aask(sent)
-            sent, rest = await aside(prompts.refine, query_str, answer, sent[:-1], rest)
-        if len(parts) > 1:
-            await turn.achange(sent[-1])
-        return self._apieces(sent) if self._streaming else await self._aask(sent)
+            answer = await self._aask(self._formatted(asked))
+            asked, rest = await aside(prompts.refine, query_str, answer, sent[:-1], rest)
+        asked = self._formatted(asked)
+        if asked.messages[-1] != sent[-1]:
+            await turn.achange(asked.messages[-1])
+        response = self._apieces(asked) if self._streaming else await self._aask(asked)
+        _dispatcher.event(GetResponseEndEvent())
+        return response
 
     def chunks(
         self, response_gen: Generator[str, None, None]
@@ -88,23 +107,23 @@ class NodesSynthesizer(CompactAndRefine):
             async for piece in response_gen:
                 yield ChatResponse(message=self.reply, delta=piece)
 
-    def _ask(self, messages: list[ChatMessage]) -> str:
-        self.reply = self._llm.chat(self._llm._extend_messages(messages)).message
-        return self._text()
+    def _formatted(self, asked: Asked) -> Asked:
+        return replace(asked, messages=as_parser_wants(self._llm, asked.messages))
 
-    async def _aask(self, messages: list[ChatMessage]) -> str:
-        self.reply = (await self._llm.achat(self._llm._extend_messages(messages))).message
-        return self._text()
+    def _keep(self, reply: ChatMessage) -> None:
+        self.reply = reply
 
-    def _text(self) -> str:
-        return self._llm._parse_output(self.reply.content or "") or _EMPTY
+    def _ask(self, asked: Asked) -> str:
+        return predict(self._llm, asked, self._keep) or _EMPTY
 
-    def _pieces(self, messages: list[ChatMessage]) -> Generator[str, None, None]:
-        for chunk in self._llm.stream_chat(self._llm._extend_messages(messages)):
-            self.reply = chunk.message
-            yield chunk.delta or ""
+    async def _aask(self, asked: Asked) -> str:
+        return await apredict(self._llm, asked, self._keep) or _EMPTY
 
-    async def _apieces(self, messages: list[ChatMessage]) -> AsyncGenerator[str, None]:
-        async for chunk in await self._llm.astream_chat(self._llm._extend_messages(messages)):
-            self.reply = chunk.message
-            yield chunk.delta or ""
+    def _pieces(self, asked: Asked) -> Generator[str, None, None]:
+        with closing(stream(self._llm, asked, self._keep)) as pieces:
+            yield from pieces
+
+    async def _apieces(self, asked: Asked) -> AsyncGenerator[str, None]:
+        async with aclosing(await astream(self._llm, asked, self._keep)) as pieces:
+            async for piece in pieces:
+                yield piece
