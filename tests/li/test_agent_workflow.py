@@ -74,6 +74,7 @@ async def test_a_hand_off_back_prefills_only_what_is_new(
     held = first.prompt_tokens + first.generated_tokens - 1
     assert back.reused_tokens == held
     assert back.prefilled_tokens == back.prompt_tokens - held
+    assert back.losses == ()
     assert back.prefilled_tokens < 500 < first.prefilled_tokens
     assert other.reused_tokens < 200  # another system prompt: another sequence
     reports = tiny_watch.reports
