@@ -34,6 +34,7 @@ from cachefriendly_li.agent_steps import LiveSteps
 from cachefriendly_li.agent_turns import give_turns, take_turns
 from cachefriendly_li.early_tools import check_early_tools, tool_names
 from cachefriendly_li.early_turn import call_of
+from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_agent
 
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
@@ -60,6 +61,14 @@ class LiveAgent(LiveSteps, BaseWorkflowAgent):
     offers_tools: ClassVar[bool] = True
 
     _known: KnownTurns = PrivateAttr(default_factory=KnownTurns)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_what_is_ignored(cls, values: Any) -> Any:
+        if isinstance(values, dict):
+            chosen_llm(values.get("llm"), values)
+            warn_ignored_by_agent(values, cls.model_fields, cls.__name__)
+        return values
 
     @property
     def unfinished_key(self) -> str:

@@ -15,9 +15,13 @@ from cachefriendly_li import (
     ChatMemoryBuffer,
     CondensePlusContextChatEngine,
     ContextChatEngine,
+    FunctionAgent,
+    ReActAgent,
     SimpleChatEngine,
     as_chat_engine,
 )
+
+pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
 LLM = CacheFriendlyLLM(engine=ScriptedEngine())
 INDEX = SummaryIndex.from_documents([])
@@ -121,3 +125,27 @@ def test_arguments_of_a_retriever_and_a_layout_pass(
     options = {"similarity_top_k": 1, "filters": None, "layout": "tail", "verbose": False}
     as_chat_engine(INDEX, chat_mode=mode, llm=LLM, **options)
     assert caplog.messages == []
+
+
+@pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])
+@pytest.mark.parametrize(
+    ("name", "warning"),
+    [
+        ("memory", "memory= has no effect in {}; give it to run(memory=...)"),
+        ("sytem_prompt", "sytem_prompt= has no effect in {}; did you mean system_prompt=?"),
+        ("frobnicate", "frobnicate= has no effect in {}"),
+    ],
+)
+def test_an_ignored_argument_of_an_agent_is_named(
+    caplog: pytest.LogCaptureFixture, kind: Any, name: str, warning: str
+) -> None:
+    kind(tools=[], llm=LLM, timeout=3.0, verbose=False, **{name: 1})
+    assert caplog.messages == [warning.format(kind.__name__)]
+
+
+@pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])
+def test_an_engine_belongs_to_the_llm_of_an_agent(kind: Any) -> None:
+    with pytest.raises(ValueError, match="engine= belongs to the LLM"):
+        kind(llm=LLM, engine=ScriptedEngine())
+    with pytest.raises(ValueError, match="llm=ScriptedEngine is no LLM"):
+        kind(llm=ScriptedEngine())
