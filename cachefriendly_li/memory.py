@@ -65,10 +65,8 @@ class ChatMemoryBuffer(StateDiffBuffer, StockChatMemoryBuffer):
         self, input: str | None = None, initial_token_count: int = 0, **kwargs: Any
     ) -> list[ChatMessage]:
         """The newest turns that fit; ``initial_token_count`` is what the prefix already takes."""
-        if initial_token_count > self.token_limit:
-            raise ValueError("Initial token count exceeds token limit")
+        limit = self._room_behind(initial_token_count)
         messages = self.get_all()
-        limit = self.token_limit - initial_token_count
         self._window, held = self._window.over(messages).fit(
             messages, self._counts, limit, share_of(limit, self.trim_to)
         )

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from llama_index.core.base.llms.types import ChatMessage
-from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, field_serializer, field_validator
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 from llama_index.core.memory.chat_memory_buffer import DEFAULT_TOKEN_LIMIT_RATIO
@@ -53,6 +53,20 @@ class StateDiffBuffer(BaseMemory):
         if is_default(self.tokenizer_fn):
             self.tokenizer_fn = tokenizer_of(llm)
 
+    def _room_behind(self, prefix: int) -> int:
+        """Tokens left for the history behind a prefix of so many.
+
+        Raises:
+            ValueError: the prefix alone is more than the memory may hold.
+        """
+        if prefix > self.token_limit:
+            raise ValueError(
+                "Initial token count exceeds token limit: what stands before the history (system "
+                f"prompt, prefix messages) takes {prefix} tokens, token_limit={self.token_limit}; "
+                "shorten it, or give memory= with a larger token_limit that the window has room for"
+            )
+        return self.token_limit - prefix
+
     def _counts(self, messages: Sequence[ChatMessage]) -> list[int]:
         return self._counter.messages(messages, self.tokenizer_fn)
 
@@ -87,6 +101,13 @@ class StateDiffBuffer(BaseMemory):
 
     def __reduce__(self) -> tuple[Callable[[dict[str, Any]], Self], tuple[Any]]:
         return type(self).from_dict, (self.to_dict(),)
+
+    @field_validator("chat_store", mode="before", check_fields=False)
+    @classmethod
+    def _store_from_json(cls, value: Any) -> Any:
+        """A memory inside another model, such as a workflow's event, comes back without
+        `from_dict`."""
+        return load_store({"chat_store": value}, "") if isinstance(value, Mapping) else value
 
     @field_serializer("chat_store", check_fields=False)
     def serialize_courses_in_order(self, chat_store: BaseChatStore) -> dict[str, Any]:

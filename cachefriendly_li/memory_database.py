@@ -7,7 +7,7 @@ import json
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from llama_index.core.base.llms.types import ChatMessage, ContentBlock
 from llama_index.core.bridge.pydantic import Field, PrivateAttr
@@ -38,6 +38,8 @@ from cachefriendly_li.memory_window import begins_turn, portions
 
 __all__ = ["Memory"]
 
+# What another chat store than ours may hold, for an LLM that reads it.
+_MEDIA: Final = frozenset({"image", "audio", "video", "document"})
 _KEPT_ELSEWHERE = {"memory_blocks", "memory_blocks_template", "tokenizer_fn", "sql_store"}
 
 
@@ -175,6 +177,8 @@ class Memory(SyncMemory):
         self, stored: Sequence[StoredMessage], input: Any, block_kwargs: dict[str, Any]
     ) -> memory_tail.Told | None:
         history = [message.chat for message in stored]
+        if isinstance(input, ChatMessage):  # LlamaIndex hands on strings alone
+            history, input = [*history, input], None
         contents = await self._get_memory_blocks_content(history, input=input, **block_kwargs)
         counts = await asyncio.to_thread(self._counts, stored)
         sizes = await asyncio.to_thread(
@@ -255,11 +259,14 @@ class Memory(SyncMemory):
     def _estimate_token_count(
         self, message_or_blocks: str | ChatMessage | list[ChatMessage] | list[ContentBlock]
     ) -> int:
-        """Of a message what stands in a prompt; LlamaIndex adds its additional_kwargs."""
+        """Of a message what stands in a prompt, media by LlamaIndex's estimates; LlamaIndex adds
+        its additional_kwargs and leaves out its calls."""
         if not isinstance(message_or_blocks, ChatMessage):
             return super()._estimate_token_count(message_or_blocks)
         text = counted_text(message_or_blocks)
-        return self._counter.texts([text], self.tokenizer_fn)[0]
+        media = [block for block in message_or_blocks.blocks if block.block_type in _MEDIA]
+        beside = super()._estimate_token_count(media) if media else 0
+        return self._counter.texts([text], self.tokenizer_fn)[0] + beside
 
     # -- as JSON ------------------------------------------------------------------------------
 

@@ -82,11 +82,9 @@ class ChatSummaryMemoryBuffer(StateDiffBuffer, StockChatSummaryMemoryBuffer):
         A model call that fails costs no message. ``initial_token_count`` is what the prefix
         takes; it counts only with ``count_initial_tokens``.
         """
-        used = initial_token_count if self.count_initial_tokens else 0
-        if used > self.token_limit:
-            raise ValueError("Initial token count exceeds token limit")
+        room = self._room_behind(initial_token_count if self.count_initial_tokens else 0)
         messages = self.get_all()
-        start = self._kept_from(messages, self.token_limit - used)
+        start = self._kept_from(messages, room)
         oldest = messages[:start]
         if not any(message.role != MessageRole.SYSTEM for message in oldest):
             return messages  # nothing new to say of a summary alone
