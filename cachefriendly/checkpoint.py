@@ -77,7 +77,8 @@ class Checkpoint:
 
         check_config(self.config)
         if isinstance(self.model, str):
-            ModelSource(self.model).check_path()
+            named = self.tokenizer if isinstance(self.tokenizer, str) else None
+            ModelSource(self.model, named).check_path()
         options = self._load_options()
         if self._is_named() and set(options) <= _ENGINE_OPTIONS:
             return Engine.from_pretrained(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -78,6 +79,18 @@ def test_a_path_to_nothing_asks_no_hub() -> None:
     for options in ({}, {"model_kwargs": {"trust_remote_code": True}}):
         with pytest.raises(ConfigError, match="there is nothing at '/no/where'"):
             Checkpoint(model="/no/where", **options).open()
+
+
+def test_a_path_to_no_model_says_what_is_missing(folder: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"nothing at .* give a tokenizer's folder"):
+        Checkpoint(model=folder, tokenizer="./nope").open()
+    (tmp_path / "model.gguf").touch()
+    with pytest.raises(ConfigError, match="is a file; give its folder, and gguf_file="):
+        Checkpoint(model=str(tmp_path / "model.gguf")).open()
+    with pytest.raises(ConfigError, match=r"there is no config.json in"):
+        _ = Checkpoint(model=str(tmp_path)).open().model
+    with pytest.raises(ConfigError, match=r"there is no config.json in"):
+        _ = Checkpoint(model=str(tmp_path)).open().context_window
 
 
 def test_a_config_is_no_dictionary(folder: str) -> None:

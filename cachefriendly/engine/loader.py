@@ -16,6 +16,10 @@ from cachefriendly.errors import ConfigError
 __all__ = ["LoadedModel", "ModelSource", "context_window_of", "model_fingerprint"]
 
 
+def _is_path(name: str) -> bool:
+    return name.startswith((".", "~")) or Path(name).is_absolute()
+
+
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
     """transformers' own objects."""
@@ -38,9 +42,10 @@ class ModelSource:
         """Load weights and tokenizer; transformers shows its own progress bars.
 
         Raises:
-            ConfigError: the dtype is unknown.
+            ConfigError: the dtype is unknown, or the folder holds no model.
             OSError: transformers' own, when the path or hub id cannot be read.
         """
+        self._check_folder()
         options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}
         tokenizer = AutoTokenizer.from_pretrained(self.tokenizer or self.model, **options)
         if self.device_map is not None:
@@ -51,15 +56,22 @@ class ModelSource:
 
     def check_path(self) -> None:
         """Refuse a path that leads nowhere before anybody asks a hub for it."""
-        path = Path(self.model).expanduser()
-        written_as_path = self.model.startswith((".", "~")) or path.is_absolute()
-        if written_as_path and not path.exists():
+        for name, what in ((self.model, "model"), (self.tokenizer, "tokenizer")):
+            path = Path(name or "").expanduser()
+            if name and _is_path(name) and not path.exists():
+                raise ConfigError(f"there is nothing at {name!r}; give a {what}'s folder or hub id")
+        if Path(self.model).is_file():
             raise ConfigError(
-                f"there is nothing at {self.model!r}; give a model's folder or hub id"
+                f"{self.model!r} is a file; give its folder, and gguf_file= with its name for GGUF"
             )
 
     def config(self) -> Any:
-        """The transformers configuration; reads no weights."""
+        """The transformers configuration; reads no weights.
+
+        Raises:
+            ConfigError: the folder holds no model.
+        """
+        self._check_folder()
         options: dict[str, Any] = {"gguf_file": self.gguf_file} if self.gguf_file else {}
         return AutoConfig.from_pretrained(self.model, **options)
 
@@ -68,6 +80,15 @@ class ModelSource:
         """What reports and metadata call the model: a folder's own name, or the hub id."""
         path = Path(self.model)
         return path.resolve().name if path.is_dir() else self.model
+
+    def _check_folder(self) -> None:
+        # transformers would speak of the tokenizer and of packages to install.
+        folder = Path(self.model)
+        names = ("config.json", "adapter_config.json", self.gguf_file or "config.json")
+        if folder.is_dir() and not any((folder / name).exists() for name in names):
+            raise ConfigError(
+                f"there is no config.json in {self.model!r}; give the folder of a saved model"
+            )
 
     def _dtype(self) -> Any:
         if self.dtype == "auto":
