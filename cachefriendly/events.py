@@ -16,6 +16,7 @@ __all__ = [
     "Finished",
     "Loss",
     "MissReason",
+    "RawDelta",
     "ReasoningDelta",
     "TextDelta",
     "ToolCallReady",
@@ -145,6 +146,16 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class RawDelta:
+    """New text as it was generated, unfinished calls included; comes before what it is read as.
+
+    Only where the request says ``raw_text``.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallReady:
     """A whole call, the moment its last character was generated."""
 
@@ -159,4 +170,4 @@ class Finished:
     result: ChatResult
 
 
-ChatEvent: TypeAlias = TextDelta | ReasoningDelta | ToolCallReady | Finished
+ChatEvent: TypeAlias = TextDelta | ReasoningDelta | RawDelta | ToolCallReady | Finished

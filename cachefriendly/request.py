@@ -24,6 +24,7 @@ class ChatRequest:
     or as `EngineConfig.clock` says. A session that outlives the process stores it in
     `AgentState.clock`. ``parallel_tool_calls``: True allows a required reply to be several calls
     instead of one; False ends every reply behind its first call; None leaves it to the model.
+    ``raw_text``: `RawDelta` events say what is generated, as it is generated.
     """
 
     messages: tuple[Message, ...]
@@ -36,3 +37,4 @@ class ChatRequest:
     template_arguments: Mapping[str, Any] = field(default_factory=dict)
     moment: datetime | None = None
     parallel_tool_calls: bool | None = None
+    raw_text: bool = False

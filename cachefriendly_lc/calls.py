@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage
 from langchain_core.runnables.config import run_in_executor
 
-from cachefriendly.events import ChatEvent, Finished
+from cachefriendly.events import ChatEvent, Finished, RawDelta
 from cachefriendly.request import ChatRequest
 from cachefriendly_lc.listener import asked, heard
 from cachefriendly_lc.replies import chunk_from_event, closing_chunks, message_from_result
@@ -80,4 +80,6 @@ class PreparedCall:
     def _chunks_of(self, event: ChatEvent) -> list[AIMessageChunk]:
         if isinstance(event, Finished):
             return closing_chunks(event.result, model_name=self.model_name)
+        if isinstance(event, RawDelta):
+            return []  # it comes again as what it is read as
         return [chunk_from_event(event)]

@@ -59,7 +59,8 @@ class CacheFriendlyLLM(StructuredStreams):
     A call may further say ``session_id``, ``cache_namespace``, ``tools``, ``tool_choice``,
     ``tool_required``, ``allow_parallel_tool_calls`` (False: the reply ends behind its first call;
     True: a required one may be several), ``response_schema`` (the whole reply is JSON of that
-    schema) and ``template_arguments``.
+    schema), ``template_arguments`` and ``raw_text`` (chunks of a stream hold what was just
+    generated, calls included, in ``additional_kwargs["cachefriendly_raw_delta"]``).
     """
 
     model_name: str = Field(description="Hub id or path; the name in reports.")
@@ -312,6 +313,7 @@ class CacheFriendlyLLM(StructuredStreams):
             session=first_given(call.get("session_id"), self.session_id),
             template_arguments=call.get("template_arguments") or {},
             parallel_tool_calls=call.get("allow_parallel_tool_calls"),
+            raw_text=bool(call.get("raw_text")),
         )
 
 

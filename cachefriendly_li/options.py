@@ -24,6 +24,7 @@ _CALL_OPTIONS: Final = frozenset(
     {
         "allow_parallel_tool_calls",
         "cache_namespace",
+        "raw_text",
         "response_schema",
         "session_id",
         "template_arguments",

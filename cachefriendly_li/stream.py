@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator
 from contextlib import aclosing, closing
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from llama_index.core.base.llms.types import ChatResponse, CompletionResponse
 
-from cachefriendly.events import ChatEvent, Finished, ReasoningDelta, TextDelta
+from cachefriendly.events import ChatEvent, Finished, RawDelta, ReasoningDelta, TextDelta
 from cachefriendly.messages import ToolCall
 from cachefriendly_li.convert import (
     assistant_message,
@@ -19,7 +19,10 @@ from cachefriendly_li.convert import (
 if TYPE_CHECKING:
     from cachefriendly.engine.call import Call
 
-__all__ = ["achat_chunks", "acompletion_chunks", "chat_chunks", "completion_chunks"]
+__all__ = ["RAW_DELTA", "achat_chunks", "acompletion_chunks", "chat_chunks", "completion_chunks"]
+
+RAW_DELTA: Final = "cachefriendly_raw_delta"
+"""Where a chunk has the text that was just generated, of a call with ``raw_text=True``."""
 
 _Chats: TypeAlias = Generator[ChatResponse, None, None]
 _AsyncChats: TypeAlias = AsyncGenerator[ChatResponse, None]
@@ -69,13 +72,16 @@ class _ChunkWriter:
     def write(self, event: ChatEvent) -> ChatResponse:
         if isinstance(event, Finished):
             return to_chat_response(event.result, self._model_name, delta="")
-        delta, extras = "", {}
+        delta: str = ""
+        extras: dict[str, Any] = {}
         if isinstance(event, TextDelta):
             delta = event.text
             self._text += delta
         elif isinstance(event, ReasoningDelta):
             extras = {"thinking_delta": event.text}
             self._reasoning = (self._reasoning or "") + event.text
+        elif isinstance(event, RawDelta):
+            extras = {RAW_DELTA: event.text}
         else:
             self._calls.append(event.call)
         message = assistant_message(self._text, self._reasoning, self._calls)

@@ -338,8 +338,14 @@ class Engine:
             finish, leave = self._recorder.prefill_callbacks(built, request)
         else:
             finish, leave = self._recorder.callbacks(live.prompts, built, request)
-        one_call = request.parallel_tool_calls is False
-        reply = Reply(live.prompts.decoder(), parser, finish, leave, one_call=one_call)
+        reply = Reply(
+            live.prompts.decoder(),
+            parser,
+            finish,
+            leave,
+            one_call=request.parallel_tool_calls is False,
+            raw=request.raw_text,
+        )
         running = live.tokens.submit(generate, started=started)
         return Call(running, reply, owner=self, deadline=deadline)
 

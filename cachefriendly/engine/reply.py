@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from cachefriendly.events import ChatEvent, ChatResult, Finished, ToolCallReady
+from cachefriendly.events import ChatEvent, ChatResult, Finished, RawDelta, ToolCallReady
 from cachefriendly.rows import Maker, RowDone, RowEvent, RowTokens
 from cachefriendly.tools.stream import ParsedReply, ReplyParser
 
@@ -35,8 +35,12 @@ class Reply:
         leave: Callable[[tuple[int, ...], ParsedReply, Maker], None],
         *,
         one_call: bool = False,
+        raw: bool = False,
     ) -> None:
-        """``one_call``: the reply ends behind its first tool call, whatever is generated then."""
+        """``one_call``: the reply ends behind its first tool call, whatever is generated then.
+
+        ``raw``: its text is told as it is generated, too.
+        """
         self._decoder = decoder
         self._parser = parser
         self._finish = finish
@@ -46,6 +50,7 @@ class Reply:
         self.result: ChatResult | None = None
         self._left = False
         self._one_call = one_call
+        self._raw = raw
         self._first: ParsedReply | None = None  # what the reply was when its first call closed
 
     @property
@@ -76,7 +81,10 @@ class Reply:
 
     def _read(self, ids: tuple[int, ...]) -> Iterator[ChatEvent]:
         self._ids += ids
-        events = self._parser.feed(self._decoder.push(ids))
+        text = self._decoder.push(ids)
+        if self._raw and text:
+            yield RawDelta(text)
+        events = self._parser.feed(text)
         if self._one_call and any(isinstance(event, ToolCallReady) for event in events):
             self._first = self._parser.finish()
         yield from events

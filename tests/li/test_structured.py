@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.prompts import PromptTemplate
+from llama_index.core.types import PydanticProgramMode
 from pydantic import BaseModel
 
+from cachefriendly.testing import ScriptedEngine, scripted_replies
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.watch import call_text, ids_of
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
@@ -36,3 +39,53 @@ def test_a_response_schema_makes_the_whole_reply_json(llm: CacheFriendlyLLM) -> 
     schema = City.model_json_schema()
     text = llm.complete("Describe Paris as JSON.", response_schema=schema, max_tokens=48).text
     assert City.model_validate_json(text)
+
+
+class Trip(BaseModel):
+    """A trip."""
+
+    title: str
+    stops: list[City]
+
+
+TRIP = '{"title": "South \\"and\\" back", "stops": [{"name": "Paris"}, {"name": "Rome"}]}'
+SAY = PromptTemplate("Plan {what}.")
+
+
+async def streamed(llm: CacheFriendlyLLM, form: str) -> list[Any]:
+    if form == "stream":
+        return list(llm.stream_structured_predict(Trip, SAY, what="it"))
+    if form == "astream":
+        stream = await llm.astream_structured_predict(Trip, SAY, what="it")
+        return [value async for value in stream]
+    chunks = llm.as_structured_llm(Trip).stream_chat([ChatMessage("Plan it.")])
+    return [chunk.raw for chunk in chunks]
+
+
+@pytest.mark.parametrize("form", ["stream", "astream", "as_structured_llm"])
+async def test_an_object_grows_while_its_arguments_are_generated(
+    tiny_llm: CacheFriendlyLLM, form: str
+) -> None:
+    llm = tiny_llm.model_copy(update={"max_new_tokens": 150})
+    reply = ids_of(call_text("Trip", TRIP))
+    with scripted_replies(reply, reply):
+        values = await streamed(llm, form)
+        whole = llm.structured_predict(Trip, SAY, what="it")
+    assert values[-1] == whole == Trip.model_validate_json(TRIP)
+    assert isinstance(values[-1], Trip)
+    titles = [value.title for value in values if value.title]
+    assert len(dict.fromkeys(titles)) > 10
+    assert all(whole.title.startswith(title) for title in titles)
+    counts = [len(value.stops or ()) for value in values]
+    assert counts == sorted(counts)
+    assert counts[-1] == 2
+
+
+@pytest.mark.parametrize("form", ["stream", "astream"])
+async def test_a_program_mode_without_tools_is_llama_indexs(form: str) -> None:
+    engine: Any = ScriptedEngine(TRIP)
+    mode = PydanticProgramMode.LLM
+    llm = CacheFriendlyLLM(engine=engine, pydantic_program_mode=mode)
+    values = await streamed(llm, form)
+    assert llm.structured_predict(Trip, SAY, what="it") == values[-1]
+    assert [request.tools for request in engine.requests] == [(), ()]
