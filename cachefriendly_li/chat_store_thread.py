@@ -11,8 +11,8 @@ from llama_index.core.storage.chat_store.base_db import MessageStatus
 
 from cachefriendly.messages import Message
 from cachefriendly.state import SessionLog, StateDiff, StateLog
+from cachefriendly_li.chat_store_changes import drop, replace_all
 from cachefriendly_li.chat_store_codec import chat_of, entry_of, note_of, with_note
-from cachefriendly_li.db_store_changes import drop, replace_all
 
 __all__ = ["ChatThread"]
 

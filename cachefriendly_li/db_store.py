@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,8 +22,9 @@ from cachefriendly.state import (
     StateLog,
     session_names,
 )
-from cachefriendly_li import db_store_changes as changes
+from cachefriendly_li import chat_store_changes as changes
 from cachefriendly_li.chat_store_codec import chat_of, note_of
+from cachefriendly_li.store_thread import in_thread
 
 __all__ = ["StateDiffDBChatStore", "StoredMessage"]
 
@@ -208,7 +208,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
         return [key for key in (name.removeprefix(mine) for name in names) if _APART not in key]
 
     async def _run(self, work: Callable[[], _T]) -> _T:
-        return work() if self.path is None else await asyncio.to_thread(work)
+        return work() if self.path is None else await in_thread(work)
 
     async def _write(self, key: str, change: Callable[[StateLog], _T]) -> _T:
         return await self._run(lambda: self._log(key).append(change))
