@@ -1,4 +1,4 @@
-"""`CondensePlusContextChatEngine` over a live cache: questions are condensed in a side branch."""
+"""`CondensePlusContextChatEngine` over a live cache: questions are condensed in a fork."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
     to, and ``context_prompt`` with its nodes is the beginning of the newest user message, where
     it stays. A question is condensed behind the live conversation instead of over a copy of it:
     ``condense_prompt`` reads "(the conversation above)" for ``{chat_history}``, only the
-    instruction is prefilled, and as a branch of the conversation it cannot evict it. With an LLM
+    instruction is prefilled, and as a fork of the conversation it cannot evict it. With an LLM
     of another kind, or where that does not fit the window, it is condensed as LlamaIndex does.
     ``layout="stock"`` is LlamaIndex's own placement of both.
     """
@@ -175,30 +175,30 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
     # -- condensing -------------------------------------------------------------------------------
 
     def _condense_question(self, chat_history: list[ChatMessage], latest_message: str) -> str:
-        if self._can_branch(chat_history):
-            branch, options = self._branch(chat_history, latest_message)
+        if self._can_fork(chat_history):
+            fork, options = self._fork(chat_history, latest_message)
             try:
-                return str(self._llm.chat(branch, **options).message.content)
+                return str(self._llm.chat(fork, **options).message.content)
             except ContextOverflow:
-                log.debug("condensing over a copy: the branch does not fit the window")
+                log.debug("condensing over a copy: the fork does not fit the window")
         return super()._condense_question(_plain(chat_history), latest_message)
 
     async def _acondense_question(
         self, chat_history: list[ChatMessage], latest_message: str
     ) -> str:
-        if self._can_branch(chat_history):
-            branch, options = self._branch(chat_history, latest_message)
+        if self._can_fork(chat_history):
+            fork, options = self._fork(chat_history, latest_message)
             try:
-                return str((await self._llm.achat(branch, **options)).message.content)
+                return str((await self._llm.achat(fork, **options)).message.content)
             except ContextOverflow:
-                log.debug("condensing over a copy: the branch does not fit the window")
+                log.debug("condensing over a copy: the fork does not fit the window")
         return await super()._acondense_question(_plain(chat_history), latest_message)
 
-    def _can_branch(self, history: list[ChatMessage]) -> bool:
+    def _can_fork(self, history: list[ChatMessage]) -> bool:
         wanted = self._layout == "tail" and bool(history) and not self._skip_condense
         return wanted and isinstance(self._llm, CacheFriendlyLLM)
 
-    def _branch(
+    def _fork(
         self, history: list[ChatMessage], message: str
     ) -> tuple[list[ChatMessage], dict[str, Any]]:
         """The conversation as it was sent and the instruction behind it, in a session apart."""
