@@ -32,9 +32,9 @@ from cachefriendly_li.agent_memory import remember_with
 from cachefriendly_li.agent_run import following
 from cachefriendly_li.agent_steps import LiveSteps
 from cachefriendly_li.agent_turns import give_turns, take_turns
+from cachefriendly_li.arguments import chosen_llm, warn_ignored_by_agent
 from cachefriendly_li.early_tools import check_early_tools, tool_names
 from cachefriendly_li.early_turn import call_of
-from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_agent
 
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext

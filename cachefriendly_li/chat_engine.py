@@ -11,9 +11,9 @@ from llama_index.core.chat_engine.types import AgentChatResponse
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory import BaseMemory
 
+from cachefriendly_li.arguments import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.chat_stream import LiveChatResponse
-from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.memory import ChatMemoryBuffer, history_room
 from cachefriendly_li.nodes import as_sent, as_shown, user_message
 

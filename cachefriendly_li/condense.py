@@ -19,8 +19,8 @@ from llama_index.core.prompts import PromptTemplate
 
 from cachefriendly.errors import ContextOverflow
 from cachefriendly.messages import HANDLE_KEY
+from cachefriendly_li.arguments import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.chat_engine_turn import MemoryTurn
-from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import SENT_KEY, Layout, as_sent, as_shown, check_layout, user_message

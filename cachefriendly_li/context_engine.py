@@ -15,7 +15,7 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.schema import NodeWithScore
 
-from cachefriendly_li.ignored import chosen_llm, warn_ignored_by_engine
+from cachefriendly_li.arguments import chosen_llm, warn_ignored_by_engine
 from cachefriendly_li.memory import default_memory
 from cachefriendly_li.nodes import Layout, as_sent, as_shown, check_layout
 from cachefriendly_li.nodes_prompts import NodesPrompts

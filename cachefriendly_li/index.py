@@ -8,10 +8,10 @@ from llama_index.core.chat_engine.types import BaseChatEngine, ChatMode
 from llama_index.core.indices.base import BaseIndex
 from llama_index.core.llms.utils import LLMType, resolve_llm
 
+from cachefriendly_li.arguments import chosen_llm
 from cachefriendly_li.chat_engine import SimpleChatEngine
 from cachefriendly_li.condense import CondensePlusContextChatEngine
 from cachefriendly_li.context_engine import ContextChatEngine
-from cachefriendly_li.ignored import chosen_llm
 
 __all__ = ["as_chat_engine"]
 

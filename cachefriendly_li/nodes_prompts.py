@@ -15,7 +15,7 @@ from llama_index.core.utilities.token_counting import TokenCounter
 
 from cachefriendly_li.llm import CacheFriendlyLLM
 from cachefriendly_li.nodes import with_nodes
-from cachefriendly_li.predicting import Asked
+from cachefriendly_li.prediction import Asked
 
 __all__ = ["NodesPrompts"]
 

@@ -22,7 +22,7 @@ from llama_index.core.response_synthesizers import CompactAndRefine
 
 from cachefriendly_li.chat_engine_turn import MemoryTurn
 from cachefriendly_li.nodes_prompts import NodesPrompts
-from cachefriendly_li.predicting import Asked, apredict, as_parser_wants, astream, predict, stream
+from cachefriendly_li.prediction import Asked, apredict, as_parser_wants, astream, predict, stream
 
 __all__ = ["NodesSynthesizer"]
 

@@ -14,7 +14,7 @@ from llama_index.core.prompts import BasePromptTemplate, PromptTemplate
 from llama_index.core.types import Model, PydanticProgramMode
 
 from cachefriendly_li.function_calling import ToolCalling
-from cachefriendly_li.growing import GrowingObject
+from cachefriendly_li.growing_object import GrowingObject
 
 __all__ = ["EngineStructuredLLM", "StructuredStreams"]
 

@@ -1,4 +1,4 @@
-"""Arguments that LlamaIndex's classes take and ignore: named here, as somebody meant something."""
+"""Arguments as LlamaIndex's classes take them: a wrong LLM is refused, ignored ones are named."""
 
 from __future__ import annotations
 
