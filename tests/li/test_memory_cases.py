@@ -81,16 +81,20 @@ def test_case_13_never_the_whole_window_twice_in_a_row(
     engine: Engine, embedded: EmbeddingCount, kind: Any
 ) -> None:
     """32 turns, seven windows long. What is forwarded is counted at the embedding."""
-    memory, forwarded, prompts = kind(engine), [], []
+    memory, forwarded, reports = kind(engine), [], []
     for number in range(32):
         embedded.reset()
-        report = turn(memory, engine, f"Question {number:02}: " + "why " * 25)
+        reports.append(turn(memory, engine, f"Question {number:02}: " + "why " * 25))
         forwarded.append(embedded.tokens)
-        prompts.append(report.prompt_tokens)
+    prompts = [report.prompt_tokens for report in reports]
     question = 140  # bytes of a question with what the template adds, and of a reply
     again = [tokens > question for tokens in forwarded[1:]]
     assert 0 < sum(again) <= 9
     assert not any(a and b for a, b in pairwise(again))
+    for (before, after), cut in zip(pairwise(reports), again, strict=True):
+        if not cut:  # its own message, and nothing that was held
+            assert after.prefilled_tokens == new_tokens(before, after)
+            assert after.losses == ()
     assert max(prompts) < LIMIT + 300
     assert max(forwarded) < LIMIT + 300
     assert sum(forwarded) < 0.5 * sum(prompts)

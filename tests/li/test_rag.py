@@ -16,7 +16,7 @@ import cachefriendly_li as ours
 from cachefriendly import Engine, EngineConfig, Message
 from cachefriendly.testing import ScriptedEngine, tiny_model
 from cachefriendly_li import CacheFriendlyLLM, ContextChatEngine, as_chat_engine
-from tests.li.documents import FORMS, ask
+from tests.li.documents import FORMS, WordRetriever, ask
 from tests.li.watch import TOKENIZER
 
 TEXTS = ["The pool is on the roof.", "Breakfast starts at 7 am.", "Dogs are welcome."]
@@ -85,9 +85,8 @@ async def test_an_llm_of_another_kind_works_as_well(mode: str, form: str) -> Non
 
 def test_ten_turns_beside_the_stock_engine() -> None:
     """What `benchmarks/bench_rag.py` measures on the demo model, on a tiny one."""
-    config = {"similarity_top_k": 1}
-    retriever = index_of(["The house notes are long. " * 4]).as_retriever(**config)
-    totals, answers = {}, {}
+    notes = {f"{n}?": f"Note {n} of the house is long. " * 4 for n in range(10)}
+    prefilled, prompts, answers = {}, {}, {}
     for reuse in (True, False):
         with Engine(tiny_model("llama"), TOKENIZER, EngineConfig(reuse=reuse)) as engine:
             for kind in (ContextChatEngine, StockContextChatEngine):
@@ -95,19 +94,24 @@ def test_ten_turns_beside_the_stock_engine() -> None:
                     engine=engine, max_new_tokens=2, generate_kwargs={"do_sample": False}
                 )
                 chat = kind.from_defaults(
-                    retriever,
+                    WordRetriever(notes),
                     llm=llm,
                     system_prompt="Be brief.",
-                    context_template="Notes {context_str}" if kind is ContextChatEngine else None,
+                    context_template="{context_str}",
                     memory=StockChatMemoryBuffer.from_defaults(llm=llm),
                 )
                 before = len(engine.reports())
                 said = [chat.chat(f"Question {number}?").response for number in range(10)]
                 reports = engine.reports()[before:]
                 key = (kind is ContextChatEngine, reuse)
-                totals[key] = [report.prefilled_tokens for report in reports]
+                prefilled[key] = [report.prefilled_tokens for report in reports]
+                prompts[key] = [report.prompt_tokens for report in reports]
                 answers[key] = said
-    assert answers[True, True] == answers[True, False]
-    assert answers[False, True] == answers[False, False]
-    assert max(totals[True, True][1:]) < min(totals[True, False][1:])
-    assert len(set(totals[True, True][1:9])) <= 2  # nodes and question, whatever came before
+    for own in (True, False):
+        assert answers[own, True] == answers[own, False]
+        assert prefilled[own, False] == prompts[own, False] == prompts[own, True]
+    turn = 1 + len(f"E\nSuser\n{notes['1?']}\nQuestion 1?E\nSassistant\n")
+    assert prefilled[True, True][1:] == [turn] * 9  # nodes and question, whatever came before
+    kept = len("Ssystem\nNote ")  # where the nodes of two turns part
+    assert prefilled[False, True][1:] == [tokens - kept for tokens in prompts[False, True][1:]]
+    assert all(prefilled[True, True][n] < prefilled[False, True][n] for n in range(1, 10))
