@@ -125,7 +125,12 @@ def _refuse_settings(settings: Mapping[str, Any]) -> None:
             )
         if name in ELSEWHERE:
             raise RequestError(f"generation option {name!r} is set with {ELSEWHERE[name]} here")
-        harmless = value is None or value == defaults[name] or (name == "use_cache" and value)
+        harmless = (
+            value is None
+            or value == defaults[name]
+            or (name == "use_cache" and value)
+            or name == "pad_token_id"  # what fills up rows of a batch: here each is alone
+        )
         if name not in EFFECTIVE and not harmless:
             raise RequestError(
                 f"generation option {name}={value!r} has no effect on this engine (it generates "

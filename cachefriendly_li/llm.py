@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Collection, Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -47,6 +48,8 @@ if TYPE_CHECKING:
 
 __all__ = ["CacheFriendlyLLM", "HuggingFaceLLM"]
 
+_log = logging.getLogger(__name__)
+
 
 class CacheFriendlyLLM(StructuredStreams):
     """An LLM that forwards only the tokens that are new.
@@ -81,6 +84,7 @@ class CacheFriendlyLLM(StructuredStreams):
     cache_namespace: str = Field(default="", description="Nothing is shared across namespaces.")
 
     _source: EngineSource = PrivateAttr()
+    _told: bool = PrivateAttr(default=False)  # that the context window is the model's
 
     def __init__(
         self,
@@ -157,6 +161,14 @@ class CacheFriendlyLLM(StructuredStreams):
 
     def _window(self) -> int:
         window = self.engine.context_window
+        if (self.context_window or 0) > window and not self._told:
+            self._told = True
+            _log.warning(
+                "context_window=%d is more than the %d tokens of %r, which hold; leave it out",
+                self.context_window,
+                window,
+                self.model_name,
+            )
         return min(window, self.context_window or window)
 
     def to_payload(self) -> dict[str, Any]:

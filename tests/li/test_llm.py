@@ -97,10 +97,14 @@ def test_metadata() -> None:
     assert (meta.context_window, meta.num_output, meta.model_name) == (100, 9, "scripted")
     assert meta.is_chat_model
     assert meta.is_function_calling_model
-    assert (
-        CacheFriendlyLLM(engine=ScriptedEngine(), context_window=10**6).metadata.context_window
-        == 2048
-    )
+
+
+def test_a_context_window_beyond_the_models_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    llm = CacheFriendlyLLM(engine=ScriptedEngine(), context_window=4096)
+    assert (llm.metadata.context_window, llm.metadata.context_window) == (2048, 2048)
+    assert caplog.messages == [
+        "context_window=4096 is more than the 2048 tokens of 'scripted', which hold; leave it out"
+    ]
 
 
 def test_metadata_says_how_long_a_reply_may_be_under_any_name() -> None:

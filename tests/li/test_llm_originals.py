@@ -26,8 +26,10 @@ HEAD = f"""
 {WRITTEN}
 from llama_index.core.llms import ChatMessage
 
-# Printable bytes only: random weights write bytes that are no text.
-generate = dict(do_sample=False, suppress_tokens=[*range(33), *range(127, 320)])
+# Printable bytes only: random weights write bytes that are no text. One row is never padded, but
+# everybody says with what, because transformers asks for it.
+printable = [*range(33), *range(127, 320)]
+generate = dict(do_sample=False, suppress_tokens=printable, pad_token_id=0)
 llm = HuggingFaceLLM(
     model_name=CHECKPOINT,
     tokenizer_name=CHECKPOINT,
