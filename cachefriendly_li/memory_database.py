@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from llama_index.core.base.llms.types import ChatMessage, ContentBlock
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import Field, PrivateAttr, SerializationInfo, model_serializer
 from llama_index.core.llms.llm import LLM
 from llama_index.core.memory.memory import (
     DEFAULT_FLUSH_SIZE,
@@ -22,6 +22,7 @@ from llama_index.core.memory.memory import (
 )
 from llama_index.core.prompts import RichPromptTemplate
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+from pydantic import ModelWrapValidatorHandler, SerializerFunctionWrapHandler, model_validator
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from cachefriendly.errors import ConfigError
@@ -40,6 +41,7 @@ __all__ = ["Memory"]
 
 # What another chat store than ours may hold, for an LLM that reads it.
 _MEDIA: Final = frozenset({"image", "audio", "video", "document"})
+_FIELDS_ALONE: Final = {"fields": "alone"}
 _KEPT_ELSEWHERE = {"memory_blocks", "memory_blocks_template", "tokenizer_fn", "sql_store"}
 
 
@@ -279,7 +281,9 @@ class Memory(SyncMemory):
             blocks=tuple(self.memory_blocks),
             store=None if isinstance(self.sql_store, StateDiffDBChatStore) else self.sql_store,
         )
-        data: dict[str, Any] = self.model_dump(mode="json", exclude=_KEPT_ELSEWHERE, **kwargs)
+        data: dict[str, Any] = self.model_dump(
+            mode="json", exclude=_KEPT_ELSEWHERE, context=_FIELDS_ALONE, **kwargs
+        )
         if self.memory_blocks_template is not DEFAULT_MEMORY_BLOCKS_TEMPLATE:
             data["memory_blocks_template"] = self.memory_blocks_template.template_str
         data["store"] = stored
@@ -288,6 +292,22 @@ class Memory(SyncMemory):
 
     def to_string(self) -> str:
         return json.dumps(self.to_dict(), ensure_ascii=False)
+
+    # A memory inside another model, such as a workflow's event, is dumped and read by pydantic.
+
+    @model_serializer(mode="wrap")
+    def custom_model_dump(
+        self, handler: SerializerFunctionWrapHandler, info: SerializationInfo
+    ) -> dict[str, Any]:
+        if info.context is _FIELDS_ALONE or info.mode != "json":
+            return super().custom_model_dump(handler, info)
+        return self.to_dict()
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _from_json(cls, value: Any, handler: ModelWrapValidatorHandler[Memory]) -> Memory:
+        stored = isinstance(value, Mapping) and LIVE_KEY in value
+        return cls.from_dict(dict(value)) if stored else handler(value)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], **kwargs: Any) -> Memory:

@@ -18,6 +18,7 @@ from llama_index.core.base.llms.types import (
     ToolCallBlock,
 )
 from llama_index.core.bridge.pydantic import Field
+from llama_index.core.memory import StaticMemoryBlock
 from llama_index.core.memory.memory import BaseMemoryBlock
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.workflow import Context, Event, JsonSerializer
@@ -128,15 +129,23 @@ class Summed(Event):
     memory: ChatSummaryMemoryBuffer
 
 
+class Stored(Event):
+    memory: Memory
+
+
 @pytest.mark.parametrize(
-    ("event", "kind"), [(Told, ChatMemoryBuffer), (Summed, ChatSummaryMemoryBuffer)]
+    ("event", "kind"),
+    [(Told, ChatMemoryBuffer), (Summed, ChatSummaryMemoryBuffer), (Stored, Memory)],
 )
 def test_18475_a_memory_goes_through_json_inside_an_event(event: Any, kind: Any) -> None:
     memory = kind.from_defaults(chat_history=[ChatMessage("Hi")], token_limit=77)
+    if kind is Memory:
+        memory.memory_blocks = [StaticMemoryBlock(name="facts", static_content="tea")]
     serializer = JsonSerializer()
     twin = serializer.deserialize(serializer.serialize(event(memory=memory))).memory
     assert type(twin) is kind
     assert (twin.get_all(), twin.token_limit) == ([ChatMessage("Hi")], 77)
+    assert twin.get() == memory.get()
 
 
 @pytest.mark.parametrize("kind", [ChatMemoryBuffer, ChatSummaryMemoryBuffer, Memory])
