@@ -41,6 +41,7 @@ class SimpleChatEngine(StockSimpleChatEngine):
     ) -> SimpleChatEngine:
         llm = chosen_llm(llm, kwargs)
         warn_ignored_by_engine(kwargs, cls.from_defaults)
+        chat_history = [as_sent(message) for message in chat_history or []]
         if memory is None and issubclass(memory_cls, ChatMemoryBuffer):
             memory = memory_cls.from_defaults(
                 chat_history=chat_history, llm=llm, token_limit=history_room(llm)

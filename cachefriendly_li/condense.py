@@ -97,8 +97,7 @@ class CondensePlusContextChatEngine(StockCondensePlusContextChatEngine):
         llm = chosen_llm(llm, kwargs)
         warn_ignored_by_engine(kwargs, cls.from_defaults)
         if memory is None and check_layout(layout) == "tail":
-            memory = default_memory(llm)
-            memory.set([as_sent(message) for message in chat_history or []])
+            memory = default_memory(llm, chat_history or [])
         engine = super().from_defaults(
             retriever,
             llm=llm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any, Self
 
@@ -18,6 +18,7 @@ from cachefriendly.window import TRIM_TO, share_of
 from cachefriendly_li.memory_base import StateDiffBuffer, limit_of, store_with
 from cachefriendly_li.memory_tokens import tokenizer_of
 from cachefriendly_li.memory_window import Window
+from cachefriendly_li.nodes import as_sent
 
 __all__ = ["ChatMemoryBuffer", "default_memory", "history_room"]
 
@@ -82,12 +83,14 @@ class ChatMemoryBuffer(StateDiffBuffer, StockChatMemoryBuffer):
         return memory
 
 
-def default_memory(llm: LLM) -> ChatMemoryBuffer:
-    """What an agent remembers with when it is given no memory: all that fits beside a reply.
+def default_memory(llm: LLM, history: Sequence[ChatMessage] = ()) -> ChatMemoryBuffer:
+    """What agents and chat engines that are given no memory remember with: all that fits beside
+    a reply, after ``history``, whose messages may be those that a chat engine showed.
 
     Asks the LLM for its window, which may read files: call it in a thread from a coroutine.
     """
-    return ChatMemoryBuffer.from_defaults(llm=llm, token_limit=history_room(llm))
+    sent = [as_sent(message) for message in history]
+    return ChatMemoryBuffer.from_defaults(sent or None, llm=llm, token_limit=history_room(llm))
 
 
 def history_room(llm: LLM) -> int:

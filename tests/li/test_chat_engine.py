@@ -75,6 +75,15 @@ def test_reset_and_a_history_of_ones_own() -> None:
     assert [m.content for m in engine.requests[0].messages] == ["new", "b", "hi"]
 
 
+def test_a_history_that_another_engine_showed_is_sent_as_it_was() -> None:
+    shown = ChatMessage("The pool?", additional_kwargs={"cachefriendly_sent": "Nodes. The pool?"})
+    engine = ScriptedEngine(REPLY)
+    chat = engine_on(engine, chat_history=[shown, ChatMessage("Roof.", role="assistant")])
+    chat.chat("hi")
+    assert [m.content for m in engine.requests[0].messages] == ["Nodes. The pool?", "Roof.", "hi"]
+    assert chat.chat_history[0].content == "The pool?"
+
+
 def test_the_history_leaves_room_for_the_reply() -> None:
     chat = engine_on(ScriptedEngine(REPLY))
     assert chat._memory.token_limit == 2048 * 3 // 4
