@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ from pydantic import SerializerFunctionWrapHandler
 from cachefriendly.errors import RequestError
 from cachefriendly.state import MemoryLog, SqliteLog, StateLog, session_names
 from cachefriendly_li.chat_store_thread import ChatThread
+from cachefriendly_li.store_thread import in_thread
 
 __all__ = ["StateDiffChatStore", "dump_store", "load_store"]
 
@@ -155,7 +155,7 @@ class StateDiffChatStore(BaseChatStore):
         return self.path is not None or key in self._threads
 
     async def _run(self, work: Callable[[], Any]) -> Any:
-        return work() if self.path is None else await asyncio.to_thread(work)
+        return work() if self.path is None else await in_thread(work)
 
 
 def dump_store(chat_store: BaseChatStore) -> dict[str, Any]:
