@@ -70,7 +70,9 @@ class Memory(SyncMemory):
     _live: Live = PrivateAttr(default_factory=Live)
     _queue_cache: Queue | None = PrivateAttr(default=None)
     _offered: int | None = PrivateAttr(default=None)
-    _locks: Any = PrivateAttr(default_factory=weakref.WeakKeyDictionary)
+    _locks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = PrivateAttr(
+        default_factory=weakref.WeakKeyDictionary
+    )
 
     @classmethod
     def from_defaults(  # type: ignore[override]  # noqa: PLR0913, PLR0917 - LlamaIndex's signature
@@ -152,7 +154,7 @@ class Memory(SyncMemory):
         if self.layout == "stock":
             return await super().aget(input, **block_kwargs)
         stored = await self._queue.stored(self.session_id)
-        turn = self._open_turn(stored)
+        turn = memory_tail.open_turn(stored, self._offered)
         if turn is not None and self.memory_blocks:
             told = await self._told(stored, input, block_kwargs)
             self._offered = stored[turn].seq
@@ -161,19 +163,6 @@ class Memory(SyncMemory):
                 stored[turn] = StoredMessage(seq, chat, told.note())
                 await self._queue.note(self.session_id, seq, told.note())
         return [memory_tail.as_told(message) for message in stored]
-
-    def _open_turn(self, stored: Sequence[StoredMessage]) -> int | None:
-        """The newest user message, if its turn was not given its memory yet.
-
-        One that is answered is only open when this memory never saw it unanswered (LlamaIndex's
-        own RAG engines put a question after it was answered), or nothing was ever said.
-        """
-        turn = memory_tail.newest_turn(stored)
-        if turn is None or stored[turn].note or stored[turn].seq == self._offered:
-            return None
-        if self._offered is None and memory_tail.said_before(stored):
-            return None if memory_tail.is_answered(stored, turn) else turn
-        return turn
 
     async def _told(
         self, stored: Sequence[StoredMessage], input: Any, block_kwargs: dict[str, Any]
@@ -235,8 +224,7 @@ class Memory(SyncMemory):
 
     def _lock(self) -> asyncio.Lock:
         """One for each event loop: the sync methods make a loop of their own for every call."""
-        lock: asyncio.Lock = self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
-        return lock
+        return self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock())
 
     async def _manage_queue(self) -> None:
         """Archive the oldest turns when the history is too long, and hand them to the blocks."""

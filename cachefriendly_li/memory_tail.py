@@ -18,9 +18,8 @@ __all__ = [
     "as_told",
     "block_text",
     "fresh_blocks",
-    "is_answered",
     "memory_text",
-    "newest_turn",
+    "open_turn",
     "said_before",
 ]
 
@@ -53,15 +52,32 @@ def as_told(stored: StoredMessage) -> ChatMessage:
     )
 
 
-def newest_turn(messages: Sequence[StoredMessage]) -> int | None:
-    """Index of the newest user message."""
+def open_turn(messages: Sequence[StoredMessage], offered: int | None) -> int | None:
+    """Index of the newest user message, if its turn was not given its memory yet.
+
+    One that is answered is only open when this memory never saw it unanswered (LlamaIndex's own
+    RAG engines put a question after it was answered), or nothing was ever said.
+
+    Args:
+        offered: number of the newest turn that was given its memory, said or not; None when no
+            turn was.
+    """
+    turn = _newest_turn(messages)
+    if turn is None or messages[turn].note or messages[turn].seq == offered:
+        return None
+    if offered is None and said_before(messages) and _is_answered(messages, turn):
+        return None
+    return turn
+
+
+def _newest_turn(messages: Sequence[StoredMessage]) -> int | None:
     for index in reversed(range(len(messages))):
         if messages[index].chat.role == MessageRole.USER:
             return index
     return None
 
 
-def is_answered(messages: Sequence[StoredMessage], turn: int) -> bool:
+def _is_answered(messages: Sequence[StoredMessage], turn: int) -> bool:
     """Whether a reply follows, so that the turn was sent already."""
     return any(m.chat.role == MessageRole.ASSISTANT for m in messages[turn + 1 :])
 
