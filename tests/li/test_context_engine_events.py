@@ -93,6 +93,8 @@ async def test_tracers_hear_what_they_hear_of_the_stock_engine(name: str, form: 
     for each in told:
         await each.ask(form, "Where is the pool?", "And breakfast?")
     theirs, own = told
+    if form.endswith("stream") and not theirs.heard.named("StreamChatDeltaReceivedEvent"):
+        pytest.skip("the stock engine of an older core waits for the whole answer")
     assert own.heard.names() == theirs.heard.names()
     assert own.span_names() == theirs.span_names()
     assert own.callbacks() == theirs.callbacks()
