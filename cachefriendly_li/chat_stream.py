@@ -46,6 +46,7 @@ class LiveChatResponse(StreamingAgentChatResponse):
             self.chat_stream = recorder.watch(self.chat_stream)
         try:
             super().write_response_to_history(recorder, on_stream_end_fn)
+            self.response = self.response or recorder.text
         except Exception as error:
             if self.exception is None:
                 raise
@@ -61,6 +62,7 @@ class LiveChatResponse(StreamingAgentChatResponse):
             self.achat_stream = recorder.awatch(self.achat_stream)
         try:
             await super().awrite_response_to_history(recorder, on_stream_end_fn)
+            self.response = self.response or recorder.text
         finally:
             self.aput_in_queue(None)  # wakes the reader, who would look again after 0.1 s
 
@@ -108,6 +110,11 @@ class _Recorder:
         async with aclosing(chunks):
             async for chunk in chunks:
                 yield self._keep(chunk)
+
+    @property
+    def text(self) -> str:
+        """What `response` says of the whole reply; older cores set it only for a reader."""
+        return "" if self._last is None else (self._last.content or "").strip()
 
     def put(self, message: ChatMessage) -> None:
         self._memory.put(self._last or message)

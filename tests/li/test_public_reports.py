@@ -20,7 +20,9 @@ from llama_index.core.base.llms.types import (
 from llama_index.core.bridge.pydantic import Field
 from llama_index.core.memory import StaticMemoryBlock
 from llama_index.core.memory.memory import BaseMemoryBlock
+from llama_index.core.program.function_program import get_function_tool
 from llama_index.core.prompts import PromptTemplate
+from llama_index.core.tools.calling import call_tool
 from llama_index.core.workflow import Context, Event, JsonSerializer
 from pydantic import BaseModel, field_validator
 
@@ -88,6 +90,13 @@ async def structured(llm: CacheFriendlyLLM, form: str, kind: Any) -> Any:
     return llm.as_structured_llm(kind).chat([ChatMessage("Say it.")]).raw
 
 
+def check_core(form: str) -> None:
+    """Whole objects come through LlamaIndex's own program, whose older versions have the fault."""
+    called = call_tool(get_function_tool(Names), {"names": ["Ada"]}).raw_output
+    if "stream" not in form and called != Names(names=["Ada"]):
+        pytest.skip("this llama-index-core loses the only argument of a tool")
+
+
 STRUCTURED = ["predict", "apredict", "stream", "astream", "as_structured_llm"]
 
 
@@ -95,6 +104,7 @@ STRUCTURED = ["predict", "apredict", "stream", "astream", "as_structured_llm"]
 async def test_19620_and_21024_every_form_forces_the_call_and_keeps_its_only_field(
     form: str,
 ) -> None:
+    check_core(form)
     llm = llm_saying(calling("Names", names=["Ada", "Bob"]))
     assert await structured(llm, form, Names) == Names(names=["Ada", "Bob"])
     assert [request.tool_choice for request in requests_of(llm)] == ["required"]
@@ -102,6 +112,7 @@ async def test_19620_and_21024_every_form_forces_the_call_and_keeps_its_only_fie
 
 @pytest.mark.parametrize("form", STRUCTURED)
 async def test_17649_what_fails_validation_is_an_error_and_no_text(form: str) -> None:
+    check_core(form)
     with pytest.raises(ValueError, match="not even"):
         await structured(llm_saying(calling("Even", number=3)), form, Even)
 
