@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from llama_index.core.base.llms.types import ChatMessage
+from llama_index.core.llms.llm import LLM
 
 from cachefriendly.engine.known_turns import KnownTurns
 from cachefriendly.errors import CacheFriendlyError
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 
 
 async def take_turns(
-    known: KnownTurns, llm: Any, context: AgentContext, messages: Iterable[ChatMessage]
+    known: KnownTurns, llm: LLM, context: AgentContext, messages: Iterable[ChatMessage]
 ) -> None:
     """Before a step: import what the context holds of a conversation that is new here."""
     stored: dict[str, str] = await context.store.get(KEY, default={})
@@ -43,7 +44,7 @@ async def take_turns(
 
 
 async def give_turns(
-    known: KnownTurns, llm: Any, context: AgentContext, messages: Iterable[ChatMessage]
+    known: KnownTurns, llm: LLM, context: AgentContext, messages: Iterable[ChatMessage]
 ) -> None:
     """After a step: store its own turn, and those that led to it."""
     handles = _handles(messages)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.bridge.pydantic import PrivateAttr, SerializationInfo, model_serializer
@@ -20,6 +20,8 @@ from cachefriendly_li.store_thread import in_thread
 
 __all__ = ["StateDiffChatStore", "dump_store", "load_store"]
 
+_T = TypeVar("_T")
+
 
 class StateDiffChatStore(BaseChatStore):
     """`SimpleChatStore` on state diffs: edits, removals and resets are appended, never lost.
@@ -32,7 +34,7 @@ class StateDiffChatStore(BaseChatStore):
     path: str | None = None
 
     _threads: dict[str, ChatThread] = PrivateAttr(default_factory=dict)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def __init__(self, path: str | Path | None = None) -> None:
         values: dict[str, Any] = {"path": None if path is None else str(path)}
@@ -90,27 +92,22 @@ class StateDiffChatStore(BaseChatStore):
         await self._run(lambda: self.set_messages(key, messages))
 
     async def aget_messages(self, key: str) -> list[ChatMessage]:
-        messages: list[ChatMessage] = await self._run(lambda: self.get_messages(key))
-        return messages
+        return await self._run(lambda: self.get_messages(key))
 
     async def async_add_message(self, key: str, message: ChatMessage) -> None:
         await self._run(lambda: self.add_message(key, message))
 
     async def adelete_messages(self, key: str) -> list[ChatMessage] | None:
-        gone: list[ChatMessage] | None = await self._run(lambda: self.delete_messages(key))
-        return gone
+        return await self._run(lambda: self.delete_messages(key))
 
     async def adelete_message(self, key: str, idx: int) -> ChatMessage | None:
-        gone: ChatMessage | None = await self._run(lambda: self.delete_message(key, idx))
-        return gone
+        return await self._run(lambda: self.delete_message(key, idx))
 
     async def adelete_last_message(self, key: str) -> ChatMessage | None:
-        gone: ChatMessage | None = await self._run(lambda: self.delete_last_message(key))
-        return gone
+        return await self._run(lambda: self.delete_last_message(key))
 
     async def aget_keys(self) -> list[str]:
-        keys: list[str] = await self._run(self.get_keys)
-        return keys
+        return await self._run(self.get_keys)
 
     @model_serializer(mode="wrap")
     def custom_model_dump(
@@ -154,7 +151,7 @@ class StateDiffChatStore(BaseChatStore):
     def _known(self, key: str) -> bool:
         return self.path is not None or key in self._threads
 
-    async def _run(self, work: Callable[[], Any]) -> Any:
+    async def _run(self, work: Callable[[], _T]) -> _T:
         return work() if self.path is None else await in_thread(work)
 
 

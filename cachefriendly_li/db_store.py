@@ -67,7 +67,7 @@ class StateDiffDBChatStore(AsyncDBChatStore):
     table_name: str = Field(default=_TABLE, description="Conversations of another are apart.")
 
     _logs: OrderedDict[str, SessionLog] = PrivateAttr(default_factory=OrderedDict)
-    _lock: Any = PrivateAttr(default_factory=threading.Lock)
+    _lock: threading.Lock = PrivateAttr(default_factory=threading.Lock)
 
     def __init__(self, path: str | Path | None = None, *, table_name: str = _TABLE) -> None:
         values: dict[str, Any] = {

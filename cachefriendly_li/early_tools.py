@@ -13,7 +13,7 @@ from llama_index.core.tools import AsyncBaseTool, BaseTool
 
 from cachefriendly.errors import ConfigError
 
-__all__ = ["check_early_tools", "fit_tools", "tool_names", "wants_context"]
+__all__ = ["check_early_tools", "fit_tools", "tool_names"]
 
 
 def tool_names(allowed: Any) -> list[str]:
@@ -48,7 +48,7 @@ def check_early_tools(allowed: Sequence[str], tools: Iterable[Any], *, closed: b
     """
     known = {_name(tool): tool for tool in tools}
     for name in allowed:
-        if name in known and wants_context(known[name]):
+        if name in known and _wants_context(known[name]):
             raise ConfigError(
                 f"early_tools: tool {name!r} cannot start early: it takes a Context, which "
                 "belongs to the step that runs after the model's turn"
@@ -63,8 +63,8 @@ def fit_tools(
 ) -> Mapping[str, AsyncBaseTool]:
     """The offered tools that may start early, by name."""
     tools = ((tool.metadata.get_name(), tool) for tool in offered)
-    return {name: tool for name, tool in tools if name in allowed and not wants_context(tool)}
+    return {name: tool for name, tool in tools if name in allowed and not _wants_context(tool)}
 
 
-def wants_context(tool: Any) -> bool:
+def _wants_context(tool: Any) -> bool:
     return bool(getattr(tool, "requires_context", False))

@@ -29,7 +29,7 @@ from cachefriendly_li.llm import CacheFriendlyLLM
 if TYPE_CHECKING:
     from llama_index.core.agent.workflow.agent_context import AgentContext
 
-__all__ = ["FollowedContext", "Turn", "call_of", "tool_message"]
+__all__ = ["FollowedContext", "Turn", "call_of"]
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,7 @@ class Turn:
     def returns(self, result: ToolCallResult) -> None:
         """A result is known; results stand in the next prompt in the order of these calls."""
         if result.tool_id in self._calls:
-            self._results[result.tool_id] = tool_message(result)
+            self._results[result.tool_id] = _tool_message(result)
             self._prefill_soon()
 
     @property
@@ -179,7 +179,7 @@ def call_of(selection: ToolSelection) -> ToolCall:
     return ToolCall(selection.tool_name, dict(selection.tool_kwargs), selection.tool_id)
 
 
-def tool_message(result: ToolCallResult) -> ChatMessage:
+def _tool_message(result: ToolCallResult) -> ChatMessage:
     """A result as LlamaIndex's `FunctionAgent` appends it."""
     return ChatMessage(
         role="tool",

@@ -12,22 +12,13 @@ from llama_index.core.workflow import Context
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer
+from tests.li.agents import add, weather
 
 # Workflows look at every attribute of an agent, deprecated ones of pydantic included.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
 
 CALL = Message("assistant", "", (ToolCall("add", {"a": 2, "b": 3}, "c1"),), handle="cf1:0:1")
 DONE = Message("assistant", "It is 5.", handle="cf1:0:2")
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
-
-def weather(city: str) -> str:
-    """Weather of a city."""
-    return f"sunny in {city}"
 
 
 def agent_on(engine: Any, **options: Any) -> FunctionAgent:
