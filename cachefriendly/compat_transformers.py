@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any
 
 import torch
@@ -107,7 +108,7 @@ EFFECTIVE = frozenset(
 # Fields that say the same under another name here.
 ELSEWHERE = {
     "eos_token_id": "stop_token_ids",
-    "max_length": "max_tokens (new tokens only)",
+    "max_length": "max_tokens or max_new_tokens (new tokens only)",
     "max_new_tokens": "max_tokens",
     "max_time": "a timeout",
     "stop_strings": "stop",
@@ -119,9 +120,11 @@ def _refuse_settings(settings: Mapping[str, Any]) -> None:
     defaults = vars(GenerationConfig()) | GenerationConfig._get_default_generation_params()
     for name, value in settings.items():
         if name not in defaults:
+            meant = get_close_matches(name, [*defaults, "seed", "stop"], n=1)
             raise RequestError(
-                f"unknown generation option {name!r}; it is not a field of "
-                "transformers.GenerationConfig"
+                f"unknown generation option {name!r}; "
+                + (f"did you mean {meant[0]!r}? " if meant else "")
+                + "it is not a field of transformers.GenerationConfig"
             )
         if name in ELSEWHERE:
             raise RequestError(f"generation option {name!r} is set with {ELSEWHERE[name]} here")

@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 from llama_index.core import SummaryIndex
+from llama_index.core.llms import ChatMessage
+from llama_index.core.tools import FunctionTool
 
 from cachefriendly import EngineConfig
 from cachefriendly.errors import ConfigError, RequestError
@@ -149,3 +151,24 @@ def test_an_engine_belongs_to_the_llm_of_an_agent(kind: Any) -> None:
         kind(llm=LLM, engine=ScriptedEngine())
     with pytest.raises(ValueError, match="llm=ScriptedEngine is no LLM"):
         kind(llm=ScriptedEngine())
+
+
+def double(a: int) -> int:
+    """Twice the number."""
+    return 2 * a
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"temprature": 0}, "unknown generation option 'temprature'; did you mean 'temperature'"),
+        ({"max_length": 9}, "is set with max_tokens or max_new_tokens"),
+        ({"tool_required": True, "max_new_tokens": 3}, r"at least \d+ \(max_new_tokens is"),
+    ],
+)
+def test_a_generation_option_says_what_it_is_called(
+    tiny_llm: CacheFriendlyLLM, options: dict[str, Any], error: str
+) -> None:
+    tools = [FunctionTool.from_defaults(double)] if "tool_required" in options else []
+    with pytest.raises(RequestError, match=error):
+        tiny_llm.chat([ChatMessage("hi")], tools=tools, **options)
