@@ -6,6 +6,7 @@ import asyncio
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from llama_index.core.tools import FunctionTool
 
 from cachefriendly.messages import Message, ToolCall
@@ -13,7 +14,24 @@ from cachefriendly.testing import ScriptedEngine
 from tests import journal
 from tests.journal import SlowEngine
 
-__all__ = ["Journal", "SlowEngine", "add", "asking", "events_of", "grew", "until", "weather"]
+__all__ = [
+    "WORKFLOW_WARNINGS",
+    "Journal",
+    "SlowEngine",
+    "add",
+    "asking",
+    "events_of",
+    "grew",
+    "until",
+    "weather",
+]
+
+# LlamaIndex's own: workflows look at every attribute of an agent, deprecated ones of pydantic
+# included, and ask a context whether it runs.
+WORKFLOW_WARNINGS = [
+    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
+]
 
 
 def add(a: int, b: int) -> int:

@@ -13,13 +13,10 @@ from pydantic import BaseModel
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine, scripted_replies
 from cachefriendly_li import AgentWorkflow, CacheFriendlyLLM, FunctionAgent, ReActAgent
-from tests.li.agents import add, events_of, grew
+from tests.li.agents import WORKFLOW_WARNINGS, add, events_of, grew
 from tests.li.watch import Watch, call_text, ids_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 CALL = Message("assistant", "", (ToolCall("add", {"a": 2, "b": 3}, "c1"),), handle="cf1:0:1")
 DONE = Message("assistant", "It is 5.", handle="cf1:0:2")

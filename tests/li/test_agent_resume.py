@@ -17,12 +17,9 @@ from cachefriendly_li import (
     FunctionAgent,
     Memory,
 )
-from tests.li.agents import asking
+from tests.li.agents import WORKFLOW_WARNINGS, asking
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 MEMORIES: list[Any] = [None, ChatSummaryMemoryBuffer, Memory]
 

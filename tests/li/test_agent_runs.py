@@ -22,13 +22,10 @@ from cachefriendly.testing import (
     tiny_model,
 )
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer, FunctionAgent, ReActAgent
-from tests.li.agents import add, asking, grew
+from tests.li.agents import WORKFLOW_WARNINGS, add, asking, grew
 from tests.li.watch import TOKENIZER, Watch, call_text, ids_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 CALL = Message("assistant", "", (ToolCall("add", {"a": 2, "b": 3}, "c1"),), handle="cf1:0:1")
 DONE = Message("assistant", "It is 5.", handle="cf1:0:2")

@@ -22,13 +22,10 @@ from cachefriendly_li import (
     FunctionAgent,
     ReActAgent,
 )
-from tests.li.agents import add, events_of
+from tests.li.agents import WORKFLOW_WARNINGS, add, events_of
 from tests.li.watch import Watch, call_text, ids_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 WORKFLOWS = [AgentWorkflow, StockAgentWorkflow]
 

@@ -16,13 +16,10 @@ from llama_index.core.workflow import Context
 from cachefriendly.messages import Message
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import AgentWorkflow, CacheFriendlyLLM, FunctionAgent, ReActAgent
-from tests.li.agents import Journal, SlowEngine, add, asking, events_of
+from tests.li.agents import WORKFLOW_WARNINGS, Journal, SlowEngine, add, asking, events_of
 from tests.li.context_tools import remember
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 
 def agent_of(engine: Any, tools: list[Any], early: Any = (), **options: Any) -> FunctionAgent:

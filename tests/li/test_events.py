@@ -19,6 +19,7 @@ from cachefriendly.errors import Cancelled, RequestError
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import SCRIPTED_REPORT, ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.agents import add
 
 Form: TypeAlias = Callable[[CacheFriendlyLLM], Awaitable[Any]]
 
@@ -32,11 +33,6 @@ class City(BaseModel):
     """A city."""
 
     name: Literal["Paris", "Rome"]
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 ADD = FunctionTool.from_defaults(add)

@@ -10,12 +10,8 @@ from llama_index.core.tools import FunctionTool
 
 from cachefriendly.testing import scripted_replies
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.agents import add
 from tests.li.watch import Watch, call_text, ids_of
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def double(a: int) -> int:

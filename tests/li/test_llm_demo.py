@@ -14,6 +14,7 @@ from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.workflow import Context
 
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer, SimpleChatEngine
+from tests.li.agents import add
 from tests.li.watch import Watch
 
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
@@ -24,11 +25,6 @@ QUESTIONS = [
     "Name a river.",
     "Which is longest?",
 ]
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def weather(city: str) -> str:

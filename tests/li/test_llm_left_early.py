@@ -20,17 +20,13 @@ from pydantic import BaseModel
 
 from cachefriendly import Engine
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.agents import add
 from tests.li.watch import Watch
 
 Open: TypeAlias = Callable[[CacheFriendlyLLM], Any]
 
 ASKED = "Tell me a long story about the sea, and one about the sun."
 CHAT = [ChatMessage(ASKED)]
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 class City(BaseModel):

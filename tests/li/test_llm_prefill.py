@@ -13,13 +13,8 @@ from cachefriendly import EngineConfig
 from cachefriendly.errors import RequestError
 from cachefriendly.testing import ScriptedEngine, scripted_replies
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.agents import add
 from tests.li.watch import TOKENIZER, Watch, call_text, ids_of
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
-
 
 TOOLS = [FunctionTool.from_defaults(add)]
 HEADER = len(TOKENIZER("\n<|im_start|>tool\n<tool_response>\n").input_ids)

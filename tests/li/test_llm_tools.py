@@ -14,12 +14,8 @@ from pydantic import BaseModel
 from cachefriendly.errors import RequestError, SchemaError
 from cachefriendly.testing import embedding_counter
 from cachefriendly_li import CacheFriendlyLLM
+from tests.li.agents import add
 from tests.li.watch import Watch
-
-
-def add(a: int, b: int) -> int:
-    """Add two numbers."""
-    return a + b
 
 
 def weather(city: str) -> str:

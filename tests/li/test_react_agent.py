@@ -14,14 +14,11 @@ from llama_index.core.workflow import Context
 from cachefriendly.messages import Message
 from cachefriendly.testing import ScriptedEngine, scripted_replies
 from cachefriendly_li import CacheFriendlyLLM, ReActAgent
-from tests.li.agents import add, events_of, grew
+from tests.li.agents import WORKFLOW_WARNINGS, add, events_of, grew
 from tests.li.context_tools import look
 from tests.li.watch import Watch, ids_of
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
-    pytest.mark.filterwarnings("ignore:is_running called from within a step"),
-]
+pytestmark = WORKFLOW_WARNINGS
 
 ACTION = 'Thought: I must add.\nAction: add\nAction Input: {"a": 2, "b": 3}'
 ANSWER = "Thought: I know it.\nAnswer: It is 5."
