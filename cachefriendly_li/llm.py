@@ -68,7 +68,10 @@ class CacheFriendlyLLM(StructuredStreams):
 
     model_name: str = Field(description="Hub id or path; the name in reports.")
     context_window: int | None = Field(
-        default=None, gt=0, description="Tokens, at most the model's own; None: as many."
+        default=None,
+        gt=0,
+        description="Tokens LlamaIndex plans with, at most the model's own; None: as many. "
+        "The limit of a call is the engine's.",
     )
     max_new_tokens: int = Field(
         default=DEFAULT_NUM_OUTPUTS, gt=0, description="New tokens per call."
