@@ -81,7 +81,9 @@ class NodesPrompts:
         )
         room = min(splitter.chunk_size, kept)
         taken = counter.get_string_tokens(_text_of(history))
-        return self._packed(before, texts, limit=max(room - taken, room // 2, 1))
+        # Memory never cuts the newest turn: beside a small one a part may be more than it keeps to.
+        least = splitter.chunk_size // 4
+        return self._packed(before, texts, limit=max(room - taken, room // 2, least, 1))
 
     def refine(
         self, question: str, answer: str, before: Sequence[ChatMessage], rest: Sequence[str]

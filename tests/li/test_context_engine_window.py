@@ -111,6 +111,18 @@ def test_nodes_that_fit_are_one_call(make: Any, size: int, fits: bool) -> None:
     assert all(length(request.messages) < WINDOW - 50 for request in engine.requests)
 
 
+@pytest.mark.parametrize("limit", [40, 300, 900])
+def test_a_small_memory_does_not_cut_nodes_into_crumbs(limit: int) -> None:
+    """Memory never cuts the newest turn, so a part may be larger than what memory keeps to."""
+    engine = ScriptedEngine("Yes.")
+    memory = ChatMemoryBuffer.from_defaults(token_limit=limit)
+    chat = engine_on(engine, 2600, memory=memory)
+    chat.chat("What?")
+    chat.chat("And now?")
+    assert len(engine.requests) <= 2 * 2600 // (WINDOW // 8)
+    assert all(length(request.messages) < WINDOW - 50 for request in engine.requests)
+
+
 def test_a_memory_larger_than_the_window_leaves_nodes_what_the_history_leaves() -> None:
     """As in LlamaIndex, where such a memory never makes room."""
     engine = ScriptedEngine("Yes. " * 20)
