@@ -122,8 +122,7 @@ class GrammarMatcher:
         if len(closing) > max_tokens:
             raise RequestError(
                 f"{what}: the shortest reply needs {len(closing)} new tokens, but max_tokens="
-                f"{max_tokens}; raise max_tokens to at least {len(closing)} "
-                "(max_new_tokens is another name of it)"
+                f"{max_tokens}; raise max_tokens (or max_new_tokens) to at least {len(closing)}"
             )
         return closing
 

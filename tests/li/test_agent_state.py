@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from llama_index.core.agent.workflow import FunctionAgent as StockFunctionAgent
 from llama_index.core.memory import ChatMemoryBuffer as StockChatMemoryBuffer
-from llama_index.core.memory import Memory as StockMemory
 from llama_index.core.memory import StaticMemoryBlock
 from llama_index.core.workflow import Context
 
@@ -18,10 +17,10 @@ from cachefriendly_li import (
     CacheFriendlyLLM,
     FunctionAgent,
     Memory,
-    StateDiffDBChatStore,
 )
 from tests.li.agents import add, grew
 from tests.li.context_tools import count
+from tests.li.stock_memory import stock_memory
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning"),
@@ -38,8 +37,7 @@ def memory_of(kind: str) -> Any:
     if kind == "stock buffer":
         return StockChatMemoryBuffer.from_defaults(token_limit=2000)
     if kind == "stock":
-        store = StateDiffDBChatStore()
-        return StockMemory.from_defaults(session_id=kind, token_limit=2000, chat_store=store)
+        return stock_memory(session_id=kind, token_limit=2000)
     if kind == "ours":
         return Memory.from_defaults(session_id=kind, token_limit=2000)
     if kind == "ours with a block":

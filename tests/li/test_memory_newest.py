@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import ChatMessage
 from llama_index.core.bridge.pydantic import Field
-from llama_index.core.memory import Memory as StockMemory
 from llama_index.core.memory.memory import BaseMemoryBlock
 from llama_index.core.storage.chat_store.base_db import MessageStatus
 
@@ -18,9 +17,9 @@ from cachefriendly_li import (
     ContextChatEngine,
     Memory,
     SimpleChatEngine,
-    StateDiffDBChatStore,
 )
 from tests.li.documents import FORMS, WordRetriever, ask
+from tests.li.stock_memory import stock_memory
 
 
 class Diary(BaseMemoryBlock[str]):
@@ -35,15 +34,9 @@ class Diary(BaseMemoryBlock[str]):
         self.given += [message.content or "" for message in messages]
 
 
-def small(kind: Any, *blocks: Any) -> Any:
+def small(make: Any, *blocks: Any) -> Any:
     """It holds two short turns and archives older ones."""
-    return kind.from_defaults(
-        token_limit=100,
-        token_flush_size=40,
-        tokenizer_fn=list,
-        memory_blocks=list(blocks),
-        chat_store=StateDiffDBChatStore(),
-    )
+    return make(token_limit=100, token_flush_size=40, tokenizer_fn=list, memory_blocks=list(blocks))
 
 
 async def texts(memory: Any, status: MessageStatus) -> list[str]:
@@ -51,10 +44,10 @@ async def texts(memory: Any, status: MessageStatus) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "form"), [*((Memory, form) for form in FORMS), (StockMemory, "achat")]
+    ("make", "form"), [*((Memory.from_defaults, form) for form in FORMS), (stock_memory, "achat")]
 )
-async def test_a_turn_that_fails_brings_no_archived_message_back(kind: Any, form: str) -> None:
-    memory = small(kind)
+async def test_a_turn_that_fails_brings_no_archived_message_back(make: Any, form: str) -> None:
+    memory = small(make)
     engine: Any = ScriptedEngine("The answer is that.")
     chat = SimpleChatEngine.from_defaults(llm=CacheFriendlyLLM(engine=engine), memory=memory)
     for number in range(4):
@@ -70,7 +63,7 @@ async def test_a_turn_that_fails_brings_no_archived_message_back(kind: Any, form
 @pytest.mark.parametrize("form", FORMS)
 async def test_a_turn_that_fails_takes_no_memory_block_away(form: str) -> None:
     """What earlier turns were told stands in their messages, and is replayed."""
-    memory = small(Memory, Diary(name="diary"))
+    memory = small(Memory.from_defaults, Diary(name="diary"))
     engine: Any = ScriptedEngine("Yes.")
     chat = SimpleChatEngine.from_defaults(llm=CacheFriendlyLLM(engine=engine), memory=memory)
     await ask(chat, form, "One?")

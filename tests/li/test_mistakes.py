@@ -163,7 +163,10 @@ def double(a: int) -> int:
     [
         ({"temprature": 0}, "unknown generation option 'temprature'; did you mean 'temperature'"),
         ({"max_length": 9}, "is set with max_tokens or max_new_tokens"),
-        ({"tool_required": True, "max_new_tokens": 3}, r"at least \d+ \(max_new_tokens is"),
+        (
+            {"tool_required": True, "max_new_tokens": 3},
+            r"raise max_tokens \(or max_new_tokens\) to at least \d+",
+        ),
     ],
 )
 def test_a_generation_option_says_what_it_is_called(
