@@ -338,14 +338,8 @@ class Engine:
             finish, leave = self._recorder.prefill_callbacks(built, request)
         else:
             finish, leave = self._recorder.callbacks(live.prompts, built, request)
-        reply = Reply(
-            live.prompts.decoder(),
-            parser,
-            finish,
-            leave,
-            one_call=request.parallel_tool_calls is False,
-            raw=request.raw_text,
-        )
+        one_call, decoder = request.parallel_tool_calls is False, live.prompts.decoder()
+        reply = Reply(decoder, parser, finish, leave, one_call=one_call, raw=request.raw_text)
         running = live.tokens.submit(generate, started=started)
         return Call(running, reply, owner=self, deadline=deadline)
 
