@@ -24,14 +24,16 @@ def scripted_replies(*replies: Sequence[int]) -> Iterator[None]:
     A reply must end with a stop id, or be cut by ``max_tokens``; further calls choose freely.
     """
     waiting = [list(reply) for reply in replies]
-    running: dict[int, Iterator[int]] = {}
+    # With the sampler, so that no later one is made at its address and taken for it.
+    running: dict[int, tuple[Sampler, Iterator[int]]] = {}
     original = Sampler.choose
 
     def choose(self: Sampler, logits: Tensor, allowed: Tensor | None = None) -> int:
         if id(self) not in running and waiting:
-            running[id(self)] = iter(waiting.pop(0))
-        script = running.get(id(self))
-        return next(script) if script is not None else original(self, logits, allowed)
+            running[id(self)] = self, iter(waiting.pop(0))
+        if id(self) not in running:
+            return original(self, logits, allowed)
+        return next(running[id(self)][1])
 
     patched: Any = Sampler
     patched.choose = choose
