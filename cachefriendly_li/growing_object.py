@@ -32,6 +32,7 @@ class GrowingObject(Generic[Model]):
         self._output_cls = output_cls
         self._flexible = create_flexible_model(output_cls)
         self._raw = ""
+        self._begin: int | None = None  # where the arguments begin in it
         self._last: dict[str, Any] = {}
 
     def read(self, chunk: ChatResponse) -> Iterator[Any]:
@@ -44,11 +45,13 @@ class GrowingObject(Generic[Model]):
             yield from self._grown()
 
     def _grown(self) -> Iterator[Any]:
-        found = _ARGUMENTS.search(self._raw)
-        if found is None:
-            return
+        if self._begin is None:
+            found = _ARGUMENTS.search(self._raw)
+            if found is None:
+                return
+            self._begin = found.end()
         try:
-            read = from_json(self._raw[found.end() :], allow_partial="trailing-strings")
+            read = from_json(self._raw[self._begin :], allow_partial="trailing-strings")
         except ValueError:  # text behind them: the call is closed, and the whole object comes now
             return
         if not isinstance(read, dict) or read == self._last:

@@ -23,6 +23,7 @@ from cachefriendly.errors import RequestError
 from cachefriendly.messages import Message
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, Memory
+from tests.li.memory_puts import put_all
 
 ARCHIVED = MessageStatus.ARCHIVED
 
@@ -258,12 +259,8 @@ async def test_two_puts_at_once_flush_what_two_in_a_row_do() -> None:
     for together in (False, True):
         memory = memory_with(token_limit=100, chat_history_token_ratio=1.0, token_flush_size=10)
         await memory.aset([user("w " * 12) for _ in range(8)])
-        puts = [memory.aput(user(f"{name} " + "w " * 12)) for name in "ab"]
-        if together:
-            await asyncio.gather(*puts)
-        else:
-            for put in puts:
-                await put
+        new = [user(f"{name} " + "w " * 12) for name in "ab"]
+        await put_all(memory, new, together=together)
         kept.append(texts(await memory.aget()))
     assert kept[0] == kept[1]
 

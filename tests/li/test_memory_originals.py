@@ -12,6 +12,7 @@ from llama_index.core.memory import StaticMemoryBlock
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
 from cachefriendly_li import Memory, StateDiffDBChatStore
+from tests.li.memory_puts import put_all
 
 ACTIVE, ARCHIVED = MessageStatus.ACTIVE, MessageStatus.ARCHIVED
 
@@ -98,12 +99,8 @@ async def test_puts_at_once_archive_what_puts_in_a_row_do(make: Any) -> None:
             store.delays = [0.01, 0.05]
         memory = small(store)
         await memory.aset([user(f"{n} " + "w " * 11) for n in range(8)])
-        puts = [memory.aput(user(f"{name} " + "w " * 11)) for name in "ab"]
-        if together:
-            await asyncio.gather(*puts)
-        else:
-            for put in puts:
-                await put
+        new = [user(f"{name} " + "w " * 11) for name in "ab"]
+        await put_all(memory, new, together=together)
         kept.append([m.content for m in await memory.aget()])
     assert kept[0] == kept[1]
     assert 0 < len(kept[0]) < 8
