@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from typing import Any
 
@@ -179,5 +180,10 @@ def test_budget_too_small_for_the_schema(demo_engine: Engine) -> None:
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name", "age"],
     }
-    with pytest.raises(RequestError, match=r"raise max_tokens to at least \d+"):
+    with pytest.raises(RequestError, match=r"raise max_tokens .*to at least \d+$") as error:
         chat(demo_engine, HELLO, response_schema=schema, sampling=Sampling(max_tokens=3))
+
+    enough = int(str(error.value).rpartition(" ")[2])
+    told = Sampling(max_tokens=enough)
+    reply = chat(demo_engine, HELLO, response_schema=schema, sampling=told)
+    assert json.loads(reply.message.content).keys() == {"name", "age"}
