@@ -338,7 +338,8 @@ class Engine:
             finish, leave = self._recorder.prefill_callbacks(built, request)
         else:
             finish, leave = self._recorder.callbacks(live.prompts, built, request)
-        one_call, decoder = request.parallel_tool_calls is False, live.prompts.decoder()
+        decoder = live.prompts.decoder()
+        one_call = request.parallel_tool_calls is False
         reply = Reply(decoder, parser, finish, leave, one_call=one_call, raw=request.raw_text)
         running = live.tokens.submit(generate, started=started)
         return Call(running, reply, owner=self, deadline=deadline)

@@ -24,16 +24,14 @@ def scripted_replies(*replies: Sequence[int]) -> Iterator[None]:
     A reply must end with a stop id, or be cut by ``max_tokens``; further calls choose freely.
     """
     waiting = [list(reply) for reply in replies]
-    # With the sampler, so that no later one is made at its address and taken for it.
-    running: dict[int, tuple[Sampler, Iterator[int]]] = {}
+    running: dict[Sampler, Iterator[int]] = {}
     original = Sampler.choose
 
     def choose(self: Sampler, logits: Tensor, allowed: Tensor | None = None) -> int:
-        if id(self) not in running and waiting:
-            running[id(self)] = self, iter(waiting.pop(0))
-        if id(self) not in running:
-            return original(self, logits, allowed)
-        return next(running[id(self)][1])
+        if self not in running and waiting:
+            running[self] = iter(waiting.pop(0))
+        script = running.get(self)
+        return next(script) if script is not None else original(self, logits, allowed)
 
     patched: Any = Sampler
     patched.choose = choose

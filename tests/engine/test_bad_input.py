@@ -174,13 +174,16 @@ def test_model_without_chat_template() -> None:
         chat(engine, HELLO)
 
 
+TOO_FEW = r"raise max_tokens \(or max_new_tokens\) to at least \d+$"
+
+
 def test_budget_too_small_for_the_schema(demo_engine: Engine) -> None:
     schema = {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name", "age"],
     }
-    with pytest.raises(RequestError, match=r"raise max_tokens .*to at least \d+$") as error:
+    with pytest.raises(RequestError, match=TOO_FEW) as error:
         chat(demo_engine, HELLO, response_schema=schema, sampling=Sampling(max_tokens=3))
 
     enough = int(str(error.value).rpartition(" ")[2])

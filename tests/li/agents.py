@@ -11,10 +11,13 @@ from llama_index.core.tools import FunctionTool
 
 from cachefriendly.messages import Message, ToolCall
 from cachefriendly.testing import ScriptedEngine
+from cachefriendly_li import FunctionAgent
 from tests import journal
 from tests.journal import SlowEngine
+from tests.li.watch import call_text, ids_of
 
 __all__ = [
+    "HAND_TEXTS",
     "WORKFLOW_WARNINGS",
     "Journal",
     "SlowEngine",
@@ -22,6 +25,7 @@ __all__ = [
     "asking",
     "events_of",
     "grew",
+    "two_agents",
     "until",
     "weather",
 ]
@@ -42,6 +46,28 @@ def add(a: int, b: int) -> int:
 def weather(city: str) -> str:
     """Weather of a city."""
     return f"sunny in {city}"
+
+
+HAND_TEXTS = [
+    ids_of(call_text("handoff", f'{{"to_agent": "{name}", "reason": "r"}}'))
+    for name in ("check", "write")
+]
+"""Ids of two replies: the first of `two_agents` hands to the other, which hands back."""
+
+
+def two_agents(llm: Any, **options: Any) -> list[FunctionAgent]:
+    """Of a workflow: each can hand to the other."""
+    return [
+        FunctionAgent(
+            name=name,
+            description=f"Can {name}.",
+            system_prompt=f"You {name}.",
+            tools=[add],
+            llm=llm,
+            **options,
+        )
+        for name in ("write", "check")
+    ]
 
 
 class Journal(journal.Journal):

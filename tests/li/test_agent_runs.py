@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from contextlib import ExitStack
 from typing import Any
 
@@ -23,6 +21,7 @@ from cachefriendly.testing import (
 )
 from cachefriendly_li import CacheFriendlyLLM, ChatMemoryBuffer, FunctionAgent, ReActAgent
 from tests.li.agents import WORKFLOW_WARNINGS, add, asking, grew
+from tests.li.elsewhere import answer_from
 from tests.li.watch import TOKENIZER, Watch, call_text, ids_of
 
 pytestmark = WORKFLOW_WARNINGS
@@ -96,15 +95,9 @@ async def test_a_context_goes_on_in_another_process() -> None:
     agent = agent_on(engine)
     context = Context(agent)
     await agent.run("2 + 3?", ctx=context)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ANOTHER_PROCESS],
-        input=json.dumps(context.to_dict()),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    seen = answer_from(ANOTHER_PROCESS, context.to_dict())
     known = [*engine.requests[1].messages, DONE, Message("user", "Sure?")]
-    assert json.loads(done.stdout) == [[m.role, m.content, m.handle] for m in known]
+    assert seen == [[m.role, m.content, m.handle] for m in known]
 
 
 @pytest.mark.parametrize("kind", [FunctionAgent, ReActAgent])

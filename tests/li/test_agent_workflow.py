@@ -22,8 +22,8 @@ from cachefriendly_li import (
     FunctionAgent,
     ReActAgent,
 )
-from tests.li.agents import WORKFLOW_WARNINGS, add, events_of
-from tests.li.watch import Watch, call_text, ids_of
+from tests.li.agents import HAND_TEXTS, WORKFLOW_WARNINGS, add, events_of, two_agents
+from tests.li.watch import Watch, ids_of
 
 pytestmark = WORKFLOW_WARNINGS
 
@@ -34,26 +34,6 @@ def handing_to(name: str, number: int = 1) -> Message:
     arguments = {"to_agent": name, "reason": "skill"}
     calls = (ToolCall("handoff", arguments, f"h{number}"),)
     return Message("assistant", "", calls, handle=f"cf1:0:{number}")
-
-
-def two_agents(llm: Any, **options: Any) -> list[FunctionAgent]:
-    return [
-        FunctionAgent(
-            name=name,
-            description=f"Can {name}.",
-            system_prompt=f"You {name}.",
-            tools=[add],
-            llm=llm,
-            **options,
-        )
-        for name in ("write", "check")
-    ]
-
-
-HAND_TEXTS = [
-    ids_of(call_text("handoff", f'{{"to_agent": "{name}", "reason": "r"}}'))
-    for name in ("check", "write")
-]
 
 
 @pytest.mark.parametrize("kind", WORKFLOWS)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +21,7 @@ from cachefriendly_li import (
     FunctionAgent,
     Memory,
 )
+from tests.li.elsewhere import answer_from
 
 # Workflows look at every attribute of an agent, deprecated ones of pydantic included.
 pytestmark = pytest.mark.filterwarnings("ignore::pydantic.warnings.PydanticDeprecationWarning")
@@ -93,8 +92,7 @@ async def test_tokens_are_counted_as_before_after_a_run(name: str, tmp_path: Pat
 
 
 LATER = """
-import asyncio, json, sys, warnings
-warnings.simplefilter("ignore")
+import asyncio, json, sys
 from llama_index.core.workflow import Context
 from cachefriendly.testing import ScriptedEngine
 from cachefriendly_li import CacheFriendlyLLM, FunctionAgent
@@ -125,15 +123,7 @@ async def test_in_another_process_it_remembers_too(tmp_path: Path) -> None:
     await agent.run(FIRST.content, ctx=context, memory=told)
     stored.append(context.to_dict())
 
-    done = subprocess.run(
-        [sys.executable, "-c", LATER],
-        input=json.dumps(stored),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    *plain, with_block = json.loads(done.stdout)
+    *plain, with_block = answer_from(LATER, stored)
     expected = [[m.role, m.content, m.handle] for m in REMEMBERED]
     assert [answer["seen"] for answer in plain] == [expected] * 5
     assert all(answer["ids"] == list("é".encode()) for answer in plain)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +14,9 @@ from cachefriendly import Engine
 from cachefriendly.testing import scripted_replies, tiny_model
 from cachefriendly.testing.tokenizer import END_ID
 from cachefriendly_li import AgentWorkflow, CacheFriendlyLLM
-from tests.li.agents import WORKFLOW_WARNINGS
+from tests.li.agents import HAND_TEXTS, WORKFLOW_WARNINGS, two_agents
+from tests.li.elsewhere import answer_from
 from tests.li.talk import Talk, held_by
-from tests.li.test_agent_workflow import HAND_TEXTS, two_agents
 from tests.li.watch import TOKENIZER, ids_of
 
 pytestmark = WORKFLOW_WARNINGS
@@ -27,7 +25,6 @@ TO_CHECK, TO_WRITE = HAND_TEXTS
 HALF_A_LETTER = TOKENIZER("é").input_ids[:1]
 """Ids that their text does not give again: it is shown as a replacement character of three."""
 
-ROOT = Path(__file__).parents[2]
 HERE = f"from {__name__} import elsewhere; elsewhere()"
 
 
@@ -63,16 +60,7 @@ async def test_both_agents_go_on_with_their_exact_ids(tiny_engine: Engine) -> No
     stored, talk = await talk_of(tiny_engine, "Go.", None, TO_CHECK, checked, written)
     _, by_check, by_write = talk.results
 
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", HERE],
-        cwd=ROOT,
-        input=json.dumps(stored),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    write_again, check_again = json.loads(done.stdout)
+    write_again, check_again = answer_from(HERE, stored)
     for before, again in ((by_write, write_again), (by_check, check_again)):
         known = held_by(before)
         assert set(HALF_A_LETTER) <= set(before.output_ids)
